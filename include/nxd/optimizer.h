@@ -284,8 +284,8 @@ NXD_API nxd_status_t nxd_optimizer_save(nxd_optimizer_t* optimizer, const char* 
  *  nxd_optimizer_save would write now is written when the checkpoint is published, and the
  *  optimizer may go on meanwhile.
  *
- *  A rank keeps a copy of its state (nxd_optimizer_get_state_bytes) until the checkpoint is
- *  published or destroyed. Without ZeRO-1 data-parallel copies other than the first keep none.
+ *  The checkpoint shares the state's memory (nxd_optimizer_get_state_bytes) until it is published
+ *  or destroyed: a step before that copies it. Without ZeRO-1 data-parallel copy 0 alone does.
  *  @param name  of the file, as for nxd_checkpoint_get_path; the same on all ranks, and not that of
  *               another snapshot of the checkpoint.
  *  @return NXD_OK; INVALID_ARGUMENT; INVALID_STATE (parameters or state are PARTIAL; the checkpoint

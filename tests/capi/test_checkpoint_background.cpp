@@ -389,12 +389,43 @@ void killed_while_saving(void**) {
 
 }  // namespace
 
+uint64_t bytes_in_use() {
+  nxd_memory_stats_t stats{};
+  stats.struct_size = sizeof stats;
+  NXD_TEST_OK(nxd_memory_get_stats(&stats));
+  return stats.bytes_in_use;
+}
+
+// A snapshot shares the states' memory: the next step takes as much again, but not once the
+// snapshot is written.
+void takes_memory_late(void**) {
+  const TempDir directory;
+  const Shapes shapes = {{1024, 1024}};
+  constexpr uint64_t kStates = 2 * 4 * 1024 * 1024, kSmall = kStates / 16;
+  on_ranks<int>(1, [&](nxd_context_t* ctx, int rank, int) {
+    Trained trained(ctx, 0, shapes);
+    trained.train(rank, 1);
+    const uint64_t before = bytes_in_use();
+    for (const bool is_published : {false, true}) {
+      Checkpoint checkpoint = begin(ctx, directory.path() + "/run", 1);
+      NXD_TEST_OK(nxd_optimizer_snapshot(trained.optimizer.get(), checkpoint.get(), kState));
+      NXD_TEST_CHECK(bytes_in_use() < before + kSmall);
+      if (is_published) NXD_TEST_OK(nxd_checkpoint_publish(checkpoint.get(), 0));
+      trained.train(rank, 1);
+      NXD_TEST_CHECK((bytes_in_use() < before + kSmall) == is_published);
+      checkpoint.reset();
+      NXD_TEST_CHECK(bytes_in_use() < before + kSmall);
+    }
+    return 0;
+  });
+}
+
 int main() {
   const CMUnitTest tests[] = {
-      cmocka_unit_test(killed_while_saving), cmocka_unit_test(goes_on_meanwhile),
-      cmocka_unit_test(next_one_waits),      cmocka_unit_test(context_destroyed),
-      cmocka_unit_test(full_disk),           cmocka_unit_test(lost_peer),
-      cmocka_unit_test(bad_calls),
+      cmocka_unit_test(takes_memory_late), cmocka_unit_test(killed_while_saving),
+      cmocka_unit_test(goes_on_meanwhile), cmocka_unit_test(next_one_waits),
+      cmocka_unit_test(context_destroyed), cmocka_unit_test(full_disk),
+      cmocka_unit_test(lost_peer),         cmocka_unit_test(bad_calls),
   };
   return cmocka_run_group_tests(tests, nullptr, nullptr);
 }

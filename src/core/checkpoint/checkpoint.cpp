@@ -35,6 +35,32 @@ std::string encode(const std::map<std::string, std::string>& values) {
   return out.take();
 }
 
+std::string encode(const std::vector<CheckpointFile>& files) {
+  RecordWriter out;
+  for (const CheckpointFile& file : files) {
+    out.string(file.name);
+    out.number(static_cast<int64_t>(file.bytes));
+    out.string(file.checksum);
+  }
+  return out.take();
+}
+
+// Files of all ranks, by name.
+std::map<std::string, CheckpointFile> gather_files(ProcessGroup& group,
+                                                   const std::vector<CheckpointFile>& own,
+                                                   const Outcome& outcome) {
+  std::map<std::string, CheckpointFile> files;
+  for (const std::string& bytes : gather_texts(&group, encode(own), outcome)) {
+    RecordReader in(bytes);
+    while (!in.done()) {
+      const std::string name = in.string();
+      const auto count = static_cast<uint64_t>(in.number());
+      files[name] = {name, count, in.string()};
+    }
+  }
+  return files;
+}
+
 // Names of the files of a directory, and nothing but files.
 std::string list_of(const std::string& directory) {
   RecordWriter out;
@@ -217,39 +243,39 @@ void Checkpoint::gather_values() {
   manifest_.values = std::move(values);
 }
 
-// The ranks share the files: each brings its own to the disk, and describes them to all.
-void Checkpoint::describe_files(ProcessGroup& group) {
+// This rank's part of the files that no rank can describe: brings them to the disk, and reads them.
+std::vector<CheckpointFile> Checkpoint::describe_share(const std::vector<std::string>& names,
+                                                       int rank, int size) const {
+  const std::string directory = current_path();
+  std::vector<CheckpointFile> files;
+  for (auto i = static_cast<size_t>(rank); i < names.size(); i += static_cast<size_t>(size)) {
+    synchronise(directory + "/" + names[i]);
+    files.push_back(describe_file(directory, names[i]));
+  }
+  return files;
+}
+
+// A rank that wrote a file from a snapshot knows its content: such files are on the disk, and are
+// not read again. The ranks share the others.
+void Checkpoint::describe_files(ProcessGroup& group, const std::vector<CheckpointFile>& written) {
   const std::string directory = current_path();
   const std::string list = from_first(group, [&] {
     const std::string manifest = directory + "/" + kManifestName;
     if (file_exists(manifest)) remove_file(manifest);  // of an attempt that failed
     return list_of(directory);
   });
-  RecordReader names(list);
-  const int rank = group.rank(), size = group.size();
-  RecordWriter own;
-  const Outcome outcome = Outcome::of(rank, [&] {
-    for (int i = 0; !names.done(); ++i) {
-      const std::string name = names.string();
-      if (i % size != rank) continue;
-      synchronise(directory + "/" + name);
-      const CheckpointFile file = describe_file(directory, name);
-      own.string(file.name);
-      own.number(static_cast<int64_t>(file.bytes));
-      own.string(file.checksum);
-    }
-  });
-  manifest_.files.clear();
-  for (const std::string& bytes : gather_texts(&group, own.take(), outcome)) {
-    RecordReader in(bytes);
-    while (!in.done()) {
-      const std::string name = in.string();
-      const auto count = static_cast<uint64_t>(in.number());
-      manifest_.files.push_back({name, count, in.string()});
-    }
+  std::map<std::string, CheckpointFile> files = gather_files(group, written, {});
+  std::vector<std::string> others;
+  for (RecordReader names(list); !names.done();) {
+    const std::string name = names.string();
+    if (files.count(name) == 0) others.push_back(name);
   }
-  std::sort(manifest_.files.begin(), manifest_.files.end(),
-            [](const auto& a, const auto& b) { return a.name < b.name; });
+  std::vector<CheckpointFile> own;
+  const Outcome outcome =
+      Outcome::of(group.rank(), [&] { own = describe_share(others, group.rank(), group.size()); });
+  files.merge(gather_files(group, own, outcome));
+  manifest_.files.clear();
+  for (const auto& entry : files) manifest_.files.push_back(entry.second);
 }
 
 // Ranks settle on the program's thread in what they differ, and what the program may change next.
@@ -272,10 +298,14 @@ void Checkpoint::agree_to_publish(int keep_last, const Outcome& given) {
 // The group is one that nothing else uses meanwhile.
 void Checkpoint::complete(ProcessGroup& group, int keep_last, const Outcome& given) {
   on_all(group, [&] { given.rethrow(); });
+  std::vector<CheckpointFile> written;
   for (const auto& entry : snapshots_) {
-    on_all(group, [&] { entry.second->write(current_path() + "/" + entry.first); });
+    on_all(group, [&] {
+      const auto files = entry.second->write(current_path() + "/" + entry.first);
+      written.insert(written.end(), files.begin(), files.end());
+    });
   }
-  describe_files(group);
+  describe_files(group, written);
   from_first(group, [&] {
     const std::string content = manifest_text(manifest_);
     check_argument(content.size() <= kManifestLimit, "values and names of files: expected at most ",

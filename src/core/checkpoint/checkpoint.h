@@ -79,7 +79,9 @@ class Checkpoint {
   void agree_to_publish(int keep_last, const Outcome& given);
   void complete(ProcessGroup& group, int keep_last, const Outcome& given);
   void gather_values();
-  void describe_files(ProcessGroup& group);
+  void describe_files(ProcessGroup& group, const std::vector<CheckpointFile>& written);
+  std::vector<CheckpointFile> describe_share(const std::vector<std::string>& names, int rank,
+                                             int size) const;
   void check_files(bool verify);
 
   std::shared_ptr<Context> context_;

@@ -15,6 +15,7 @@
 #include <vector>
 
 #include "core/base/blocked_signals.h"
+#include "core/checkpoint/checksum.h"
 #include "core/checkpoint/open_directory.h"
 
 namespace nxd {
@@ -126,7 +127,8 @@ void InputFile::for_each_part(const std::function<void(std::string_view part)>& 
   }
 }
 
-AtomicFile::AtomicFile(const std::string& path) : path_(path) {
+AtomicFile::AtomicFile(const std::string& path, Checksum* checksum)
+    : path_(path), checksum_(checksum) {
   const size_t slash = path.rfind('/');
   directory_ = slash == std::string::npos ? "." : slash == 0 ? "/" : path.substr(0, slash);
   const std::string name = slash == std::string::npos ? path : path.substr(slash + 1);
@@ -178,31 +180,62 @@ AtomicFile::~AtomicFile() {
   if (!temporary_.empty()) ::unlink(temporary_.c_str());
 }
 
+// A piece is added to the checksum while it lies in the processor's cache, and the disk takes the
+// one before meanwhile.
 void AtomicFile::write(const void* data, size_t size) {
+  constexpr size_t kPiece = size_t{1} << 20;
   const HeldSignal no_sigxfsz(SIGXFSZ);
-  const auto* bytes = static_cast<const unsigned char*>(data);
-  while (size > 0) {
-    const ssize_t put = ::write(fd_, bytes, std::min(size, kMaximumTransfer));
+  std::string_view left(static_cast<const char*>(data), size);
+  while (!left.empty()) {
+    const std::string_view piece = left.substr(0, checksum_ ? kPiece : kMaximumTransfer);
+    write_piece(piece);
+    if (checksum_) checksum_->add(piece);
+    left.remove_prefix(piece.size());
+  }
+}
+
+void AtomicFile::write_piece(std::string_view bytes) {
+  while (!bytes.empty()) {
+    const ssize_t put = ::write(fd_, bytes.data(), bytes.size());
     if (put < 0) {
       if (errno == EINTR) continue;
       fail_io(path_, "write");
     }
-    bytes += put;
-    size -= static_cast<size_t>(put);
+    bytes.remove_prefix(static_cast<size_t>(put));
     hand_over(static_cast<uint64_t>(put));
   }
 }
 
-// The disk writes what it has while more comes. Otherwise all would wait for commit(). A file
-// system that cannot do so has lost nothing.
+// The disk writes what it has while more comes. Otherwise all would wait for commit(). Memory of
+// the part before goes back to the system once the disk has it: a large file is not read again
+// soon, and pages that are used again and again take the system less time than new ones.
 void AtomicFile::hand_over(uint64_t size) {
   constexpr uint64_t kAtOnce = uint64_t{16} << 20;
   written_ += size;
   if (written_ - handed_over_ < kAtOnce) return;
-  static_cast<void>(::sync_file_range(fd_, static_cast<off64_t>(handed_over_),
-                                      static_cast<off64_t>(written_ - handed_over_),
-                                      SYNC_FILE_RANGE_WRITE));
+  begin_writing(handed_over_, written_);
+  let_go(let_go_, handed_over_);
+  let_go_ = handed_over_;
   handed_over_ = written_;
+}
+
+// A file system that cannot do so has lost nothing.
+void AtomicFile::begin_writing(uint64_t begin, uint64_t end) {
+  static_cast<void>(::sync_file_range(fd_, static_cast<off64_t>(begin),
+                                      static_cast<off64_t>(end - begin), SYNC_FILE_RANGE_WRITE));
+}
+
+// An error of the disk is told to this call or to fsync(), not to both.
+void AtomicFile::let_go(uint64_t begin, uint64_t end) {
+  if (begin == end) return;
+  const auto offset = static_cast<off64_t>(begin), count = static_cast<off64_t>(end - begin);
+  constexpr unsigned kWait =
+      SYNC_FILE_RANGE_WAIT_BEFORE | SYNC_FILE_RANGE_WRITE | SYNC_FILE_RANGE_WAIT_AFTER;
+  if (::sync_file_range(fd_, offset, count, kWait) != 0) {
+    if (errno == EIO || errno == ENOSPC || errno == EDQUOT) fail_io(path_, "write");
+    return;
+  }
+  static_cast<void>(::posix_fadvise(fd_, offset, count, POSIX_FADV_DONTNEED));
 }
 
 void AtomicFile::commit() {

@@ -10,6 +10,8 @@
 
 namespace nxd {
 
+class Checksum;
+
 // An open file for reading at any offset, also from several threads. Failures are IO and name the
 // path.
 class InputFile {
@@ -39,7 +41,8 @@ class InputFile {
 // complete. If the file system cannot do that, the next writer of the same path removes it.
 class AtomicFile {
  public:
-  explicit AtomicFile(const std::string& path);
+  // All bytes are added to the checksum, too, which outlives the file; null: to none.
+  explicit AtomicFile(const std::string& path, Checksum* checksum = nullptr);
   ~AtomicFile();
   AtomicFile(const AtomicFile&) = delete;
   AtomicFile& operator=(const AtomicFile&) = delete;
@@ -52,11 +55,16 @@ class AtomicFile {
   void create_named();
   void give_name();
   void hand_over(uint64_t size);
+  void begin_writing(uint64_t begin, uint64_t end);
+  void let_go(uint64_t begin, uint64_t end);
+  void write_piece(std::string_view bytes);
 
   std::string path_, directory_;
+  Checksum* checksum_;
   std::string temporary_;  // the file's name until it is renamed; "": it has none
   int fd_ = -1;
-  uint64_t written_ = 0, handed_over_ = 0;  // bytes; those that the disk has been told to take
+  // Bytes: all; those that the disk has been told to take; those whose memory has been given back.
+  uint64_t written_ = 0, handed_over_ = 0, let_go_ = 0;
 };
 
 bool is_directory(const std::string& path);

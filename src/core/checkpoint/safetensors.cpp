@@ -530,8 +530,9 @@ std::vector<size_t> SafetensorsWriter::order(const std::vector<TensorEntry>& ent
 
 SafetensorsWriter::SafetensorsWriter(const std::string& path,
                                      const std::vector<TensorEntry>& entries,
-                                     const std::map<std::string, std::string>& metadata)
-    : header_(header_of(path, entries, metadata)), path_(path), file_(path) {
+                                     const std::map<std::string, std::string>& metadata,
+                                     Checksum* checksum)
+    : header_(header_of(path, entries, metadata)), path_(path), file_(path, checksum) {
   for (const size_t index : order(entries)) sizes_.push_back(entry_bytes(entries[index]));
   file_.write(header_.data(), header_.size());
 }
@@ -549,6 +550,10 @@ void SafetensorsWriter::write_part(const void* data, size_t size) {
   if (part_ < sizes_[written_]) return;
   ++written_;
   part_ = 0;
+}
+
+uint64_t SafetensorsWriter::file_size() const {
+  return std::accumulate(sizes_.begin(), sizes_.end(), uint64_t{header_.size()});
 }
 
 void SafetensorsWriter::commit() {

@@ -72,8 +72,10 @@ class SafetensorsWriter {
   // every tensor is aligned to its element.
   static std::vector<size_t> order(const std::vector<TensorEntry>& entries);
 
+  // The checksum, if it is not null, gets the file's bytes.
   SafetensorsWriter(const std::string& path, const std::vector<TensorEntry>& entries,
-                    const std::map<std::string, std::string>& metadata);
+                    const std::map<std::string, std::string>& metadata,
+                    Checksum* checksum = nullptr);
 
   // All elements of the next tensor of the order.
   void write(const void* data);
@@ -82,6 +84,7 @@ class SafetensorsWriter {
   // After the last tensor. Without it the path keeps what it had. Removes the index beside a
   // model.safetensors, once that is in place: it is that of an older save.
   void commit();
+  uint64_t file_size() const;  // of the whole file, in bytes
 
  private:
   std::string header_;  // made before the file, so that what is rejected leaves none

@@ -26,13 +26,14 @@ void ShardSnapshot::add(const std::string& name, nxd_dtype_t dtype, const ShardS
   copies_.push_back({{name, dtype, shard.shape()}, shard, std::move(copy)});
 }
 
-void ShardSnapshot::write(const std::string& path) {
-  if (!is_written_) return;
+std::vector<CheckpointFile> ShardSnapshot::write(const std::string& path) {
+  if (!is_written_) return {};
   std::vector<TensorShare> shares;
   for (const Copy& copy : copies_) {
     shares.push_back({copy.entry, copy.shard, 0, copy.shard.local_size(), copy.local.get()});
   }
-  write_shares(path, {tensor_.get(), nullptr, pipeline_.get(), world_rank_}, shares, metadata_);
+  return write_shares(path, {tensor_.get(), nullptr, pipeline_.get(), world_rank_}, shares,
+                      metadata_);
 }
 
 }  // namespace nxd

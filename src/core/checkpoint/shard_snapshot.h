@@ -25,7 +25,7 @@ class ShardSnapshot : public Snapshot {
   void add(const std::string& name, nxd_dtype_t dtype, const ShardSpec& shard, const void* local);
 
   std::vector<ProcessGroup*> groups() const override { return {tensor_.get(), pipeline_.get()}; }
-  void write(const std::string& path) override;
+  std::vector<CheckpointFile> write(const std::string& path) override;
 
  private:
   struct Copy {

@@ -12,6 +12,7 @@
 #include "core/base/dtype.h"
 #include "core/base/exchange_record.h"
 #include "core/base/printable.h"
+#include "core/checkpoint/checksum.h"
 #include "core/checkpoint/share_index.h"
 
 namespace nxd {
@@ -250,9 +251,9 @@ class SharePlan {
   size_t plain_rank_ = 0;
 };
 
-void write_share(const std::string& path, const std::vector<TensorShare>& shares,
-                 const std::vector<size_t>& written, bool is_plain,
-                 const std::map<std::string, std::string>& metadata) {
+CheckpointFile write_share(const std::string& path, const std::vector<TensorShare>& shares,
+                           const std::vector<size_t>& written, bool is_plain,
+                           const std::map<std::string, std::string>& metadata) {
   std::vector<TensorEntry> entries;
   for (const size_t i : written) {
     const SharePlace place = place_of(shares[i]);
@@ -262,7 +263,8 @@ void write_share(const std::string& path, const std::vector<TensorShare>& shares
     entries.back().shape = whole_shard ? without_padding(shares[i].shard).local_shape()
                                        : std::vector<int64_t>{place.count};
   }
-  SafetensorsWriter writer(path, entries, metadata);
+  Checksum checksum;
+  SafetensorsWriter writer(path, entries, metadata, &checksum);
   for (const size_t at : SafetensorsWriter::order(entries)) {
     const TensorShare& share = shares[written[at]];
     const size_t element = dtype_size(share.entry.dtype);
@@ -277,6 +279,7 @@ void write_share(const std::string& path, const std::vector<TensorShare>& shares
     });
   }
   writer.commit();
+  return {path.substr(path.rfind('/') + 1), writer.file_size(), checksum.hex()};
 }
 
 void write_index(const std::string& path, const std::string& content) {
@@ -287,9 +290,9 @@ void write_index(const std::string& path, const std::string& content) {
 
 }  // namespace
 
-void write_shares(const std::string& path, const ShareGroups& groups,
-                  const std::vector<TensorShare>& shares,
-                  const std::map<std::string, std::string>& metadata) {
+std::vector<CheckpointFile> write_shares(const std::string& path, const ShareGroups& groups,
+                                         const std::vector<TensorShare>& shares,
+                                         const std::map<std::string, std::string>& metadata) {
   const std::vector<ProcessGroup*> axes = {groups.tensor, groups.data, groups.pipeline};
   Brought own{{}, metadata};
   for (const TensorShare& share : shares) own.places.push_back(place_of(share));
@@ -308,10 +311,11 @@ void write_shares(const std::string& path, const ShareGroups& groups,
   const std::vector<size_t>& written = plan.written_by(rank);
 
   std::string index;
+  std::vector<CheckpointFile> files;
   agree(axes, Proposal(groups.world_rank).attempt([&] {
     if (plan.is_plain()) {
       if (rank == plan.plain_rank())
-        write_share(path, shares, written, true, plan.index().metadata);
+        files.push_back(write_share(path, shares, written, true, plan.index().metadata));
       return;
     }
     if (rank == 0) {
@@ -319,13 +323,14 @@ void write_shares(const std::string& path, const ShareGroups& groups,
       static_cast<void>(parse_share_index(index, index_path));  // all elements are there
     }
     if (!written.empty()) {
-      write_share(directory + plan.file_of(rank), shares, written, false, {});
+      files.push_back(write_share(directory + plan.file_of(rank), shares, written, false, {}));
     }
   }));
-  if (plan.is_plain()) return;
+  if (plan.is_plain()) return files;
   agree(axes, Proposal(groups.world_rank).attempt([&] {
     if (rank == 0) write_index(index_path, index);
   }));
+  return files;
 }
 
 }  // namespace nxd

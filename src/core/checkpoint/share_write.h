@@ -4,6 +4,7 @@
 #include <string>
 #include <vector>
 
+#include "core/checkpoint/checkpoint_manifest.h"
 #include "core/checkpoint/safetensors.h"
 #include "core/comm/process_group.h"
 
@@ -32,9 +33,10 @@ struct ShareGroups {
 //
 // Nothing is gathered but names and places. Collective over all groups; the outcome is the same on
 // all ranks. INVALID_ARGUMENT, before anything is written, when ranks have different tensors of one
-// name; CORRUPT when no rank has some of a tensor's elements.
-void write_shares(const std::string& path, const ShareGroups& groups,
-                  const std::vector<TensorShare>& shares,
-                  const std::map<std::string, std::string>& metadata);
+// name; CORRUPT when no rank has some of a tensor's elements. Gives the files of values that this
+// rank wrote.
+std::vector<CheckpointFile> write_shares(const std::string& path, const ShareGroups& groups,
+                                         const std::vector<TensorShare>& shares,
+                                         const std::map<std::string, std::string>& metadata);
 
 }  // namespace nxd

@@ -225,6 +225,7 @@ void Optimizer::update() {
 void Optimizer::update_all(const FinishedGradients& finished) {
   bool begun = false;
   try {
+    state_->make_own();
     for (OptimizerState::Span& span : state_->spans()) {
       if (!finished.present[span.parameter]) continue;
       update_span(span, finished.factor);
@@ -237,10 +238,12 @@ void Optimizer::update_all(const FinishedGradients& finished) {
 }
 
 void Optimizer::update_parts(const FinishedGradients& finished) {
-  // Peers that pass the barrier may write to this rank's copies even if it does not learn of it.
-  bool begun = gather_->has_peer_copies();
-  bool in_barrier = true;
+  bool begun = false, in_barrier = false;
   try {
+    state_->make_own();
+    // Peers that pass the barrier may write to this rank's copies even if it does not learn of it.
+    begun = gather_->has_peer_copies();
+    in_barrier = true;
     gather_->begin();
     in_barrier = false;
     for (OptimizerState::Span& span : state_->spans()) {
@@ -464,7 +467,10 @@ std::unique_ptr<Snapshot> Optimizer::snapshot(Context& context) {
   const std::string partial = why_partial();
   check_state(partial.empty(), partial);
   const StateView view(*source_, *state_, *rule_, settings_, updates_, sharded());
-  return std::make_unique<StateSnapshot>(view, context);
+  auto snapshot = std::make_unique<StateSnapshot>(view, context);
+  // A recorded step and a plug-in know the states by their addresses.
+  if (recorder()) snapshot->make_own();
+  return snapshot;
 }
 
 void Optimizer::load(const std::string& path) {

@@ -60,9 +60,16 @@ nxd_dtype_t OptimizerState::state_dtype(const ParameterInfo& info) {
 
 OptimizerState::Block OptimizerState::make_block(const Span& span, const ParameterInfo& info) {
   const size_t bytes = static_cast<size_t>(span.count) * dtype_size(state_dtype(info));
-  Block block(kernels::pool_allocate(bytes));
+  Block block(bytes);
   std::memset(block.get(), 0, bytes);
   return block;
+}
+
+void OptimizerState::make_own() {
+  for (Span& span : spans_) {
+    for (Block& state : span.states) state.make_own();
+    span.master.make_own();
+  }
 }
 
 void OptimizerState::make_states(Span& span, const ParameterInfo& info, size_t count) {

@@ -5,16 +5,16 @@
 #include <utility>
 #include <vector>
 
-#include "core/kernels/memory_pool.h"
 #include "core/optim/bucket_plan.h"
 #include "core/optim/parameter_source.h"
+#include "core/optim/state_block.h"
 
 namespace nxd {
 
 // State that an optimizer keeps for the parameters that this rank updates.
 class OptimizerState {
  public:
-  using Block = kernels::PoolBlock;
+  using Block = StateBlock;
 
   // Consecutive elements of a span as random bits see them: rows of a tensor of all ranks, whose
   // elements lie at first, first + row_stride and so on; see kernels::RoundingSource.
@@ -50,6 +50,10 @@ class OptimizerState {
   const std::vector<Span>& spans() const { return spans_; }
   // F64 for F64, else F32.
   static nxd_dtype_t state_dtype(const ParameterInfo& info);
+
+  // Makes the memory of all states this state's alone, as it must be before it is written. Throws
+  // OUT_OF_MEMORY; no content changes then, either.
+  void make_own();
 
   // Makes a span's states, as zeros, when it has none yet.
   static void make_states(Span& span, const ParameterInfo& info, size_t count);

@@ -32,7 +32,7 @@ size_t element_size(const ParameterInfo& info) {
 
 Block zeros(int64_t count, size_t element) {
   const size_t bytes = static_cast<size_t>(count) * element;
-  Block block(kernels::pool_allocate(bytes));
+  Block block(bytes);
   std::memset(block.get(), 0, bytes);
   return block;
 }
@@ -119,7 +119,7 @@ Block read_block(const SafetensorsReader& reader, const std::string& name,
                  const ParameterInfo& info, const Span& span) {
   const nxd_dtype_t dtype = OptimizerState::state_dtype(info);
   const size_t element = element_size(info);
-  Block block = zeros(span.count, element);
+  Block block(static_cast<size_t>(span.count) * element);
   if (info.order.is_c()) {
     reader.read_span(name, info.shard, span.begin, span.count, block.get(), dtype);
     return block;
@@ -248,13 +248,13 @@ StateView::StateView(const ParameterSource& source, const OptimizerState& own,
       updates(of_updates),
       sharded(is_sharded) {}
 
-void write_state_shares(const std::string& path, const StateView& view) {
+std::vector<CheckpointFile> write_state_shares(const std::string& path, const StateView& view) {
   const std::vector<int64_t> counts = count_updates(view);
   const StateShares shares(view, counts);
   const OptimizerGroups& groups = view.groups;
-  write_shares(path,
-               {groups.tensor.get(), groups.data.get(), groups.pipeline.get(), groups.world_rank},
-               shares.list(), metadata_of(view, counts));
+  return write_shares(
+      path, {groups.tensor.get(), groups.data.get(), groups.pipeline.get(), groups.world_rank},
+      shares.list(), metadata_of(view, counts));
 }
 
 void save_state(const char* path, const StateView& view, const std::string& why_partial) {

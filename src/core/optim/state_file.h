@@ -39,7 +39,7 @@ struct StateView {
 void save_state(const char* path, const StateView& view, const std::string& why_partial);
 // Each rank's share of the same in a file of its own, once the ranks have agreed; see
 // write_shares().
-void write_state_shares(const std::string& path, const StateView& view);
+std::vector<CheckpointFile> write_state_shares(const std::string& path, const StateView& view);
 
 // Reads what this rank's spans need, and gives the number of updates. State and settings are
 // changed once all has been read.

@@ -1,51 +1,39 @@
 #include "core/optim/state_snapshot.h"
 
-#include <cstring>
 #include <utility>
 
-#include "core/base/dtype.h"
 #include "core/world/context.h"
 
 namespace nxd {
 namespace {
 
-OptimizerState::Block copy_of(const OptimizerState::Block& block, size_t bytes) {
-  OptimizerState::Block copy(kernels::pool_allocate(bytes));
-  std::memcpy(copy.get(), block.get(), bytes);
-  return copy;
-}
-
 // Without blocks where another rank writes the same.
-OptimizerState copies_of(const StateView& view) {
-  std::vector<OptimizerState::Span> copies;
+OptimizerState share_states(const StateView& view) {
+  std::vector<OptimizerState::Span> shares;
   for (const OptimizerState::Span& span : view.spans()) {
-    OptimizerState::Span copy;
-    copy.parameter = span.parameter;
-    copy.begin = span.begin;
-    copy.count = span.count;
-    copy.updates = span.updates;
-    const nxd_dtype_t dtype = OptimizerState::state_dtype(view.parameters[span.parameter]);
-    const size_t bytes = static_cast<size_t>(span.count) * dtype_size(dtype);
+    OptimizerState::Span share;
+    share.parameter = span.parameter;
+    share.begin = span.begin;
+    share.count = span.count;
+    share.updates = span.updates;
     if (view.is_written()) {
-      for (const OptimizerState::Block& state : span.states) {
-        copy.states.push_back(copy_of(state, bytes));
-      }
-      if (span.master) copy.master = copy_of(span.master, bytes);
+      for (const OptimizerState::Block& state : span.states) share.states.push_back(state.share());
+      share.master = span.master.share();
     }
-    copies.push_back(std::move(copy));
+    shares.push_back(std::move(share));
   }
-  return OptimizerState(std::move(copies));
+  return OptimizerState(std::move(shares));
 }
 
 }  // namespace
 
 StateSnapshot::StateSnapshot(StateView view, Context& context)
-    : view_(std::move(view)), copies_(copies_of(view_)) {
+    : view_(std::move(view)), states_(share_states(view_)) {
   OptimizerGroups& groups = view_.groups;
   for (auto* group : {&groups.tensor, &groups.data, &groups.pipeline, &groups.world}) {
     *group = context.background_group(*group);
   }
-  view_.state = &copies_;
+  view_.state = &states_;
 }
 
 std::vector<ProcessGroup*> StateSnapshot::groups() const {
@@ -53,6 +41,8 @@ std::vector<ProcessGroup*> StateSnapshot::groups() const {
   return {groups.tensor.get(), groups.data.get(), groups.pipeline.get()};
 }
 
-void StateSnapshot::write(const std::string& path) { write_state_shares(path, view_); }
+std::vector<CheckpointFile> StateSnapshot::write(const std::string& path) {
+  return write_state_shares(path, view_);
+}
 
 }  // namespace nxd
