@@ -4,8 +4,7 @@
  * --tp train data-parallel copies.
  *
  *   pretrain_bert --tp 2 --dp 2 --zero1 --text my.txt --out bert
- *   pretrain_bert --data corpus.u16 --vocab 30522 --config config.json --cls 101 --sep 102 --mask
- * 103
+ *   pretrain_bert --data corpus.u16 --vocab 30522 --cls 101 --sep 102 --mask 103
  *
  * A row is [CLS] first [SEP] second [SEP]. In half of the rows the second part goes on where the
  * first one ends, in the others it is from anywhere; the model tells which. It also guesses 15 % of
@@ -362,6 +361,17 @@ static int train_step(rank_t* r, const arguments_t* a, int step) {
   return 1;
 }
 
+/* With --zero1 a rank keeps its share of the state alone. */
+static int print_state(const rank_t* r, const arguments_t* a) {
+  uint64_t bytes = 0;
+  TRY(nxd_optimizer_get_state_bytes(r->optimizer, &bytes));
+  if (r->rank != 0) return 1;
+  printf("rank 0 keeps %llu bytes of the optimizer's state", (unsigned long long)bytes);
+  if (a->zero1) printf(" (ZeRO-1 over %d copies)", r->copies);
+  printf("\n");
+  return 1;
+}
+
 static int write_directory(rank_t* r, const arguments_t* a) {
   char path[4096];
   if (r->rank == 0) {
@@ -403,6 +413,7 @@ int main(int argc, char** argv) {
   if (!getenv("RANK") && ranks > 1) return spawn_ranks(ranks) ? 0 : 1;
   int good = read_words(&r, &a) && (r.config = make_config(&a)) != NULL && open_rank(&r, &a);
   for (int step = 0; good && step < a.steps; ++step) good = train_step(&r, &a, step);
+  if (good) good = print_state(&r, &a);
   if (good && a.out) good = write_directory(&r, &a);
   if (good) good = !failed("nxd_context_finalize", nxd_context_finalize(r.ctx));
   close_rank(&r);

@@ -75,6 +75,12 @@ compare_programs() {
     --intermediate 64 --batch 4 --seq 16 --steps 4 --warmup 1
   same_losses bert 4
   same_files bert/model.safetensors
+  local who
+  for who in c own; do
+    grep "^rank 0 keeps [1-9][0-9]* bytes of the optimizer's state (ZeRO-1 over 2 copies)$" "$at/$who/bert.log" \
+      > "$at/$who/bert.state" || { cat "$at/$who/bert.log"; exit 1; }
+  done
+  same_files bert.state
 
   if [[ -n ${NXD_LONG:-} ]]; then
     local dtype

@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
 # The example that pre-trains a BERT: its loss falls, tensor-parallel ranks and copies with ZeRO-1 have the
-# losses of one rank, and the directory that it writes has the names and shapes of Hugging Face's.
+# losses of one rank, ZeRO-1 over two copies halves a rank's state, and the directory that it writes has the
+# names and shapes of Hugging Face's.
 # usage: test_pretrain_bert.sh SOURCE_DIR BUILD_DIR     77: this build has no examples
 set -euo pipefail
 . "$(dirname "$0")/lib.sh"
@@ -47,6 +48,15 @@ for name in ("alone", "split", "copies", "sizes"):
     if name != "sizes" and not worst <= 2e-4:
         sys.exit(f"{name}: {got}, and {alone} on one rank")
     print(f"{name}: {got[0]} to {got[-1]}, largest difference {worst:.2g}")
+def state(name):
+    line = re.search(r"^rank 0 keeps ([1-9]\d*) bytes of the optimizer's state( \(ZeRO-1 over 2 copies\))?$",
+                     open(f"{work}/{name}.log").read(), re.M)
+    return int(line[1]), line[2] is not None
+# Buckets are rounded up to parts of one size.
+(whole, of_one), (share, of_copies) = state("split"), state("copies")
+if (of_one, of_copies) != (False, True) or not whole <= 2 * share <= 1.05 * whole:
+    sys.exit(f"rank 0 keeps {whole} bytes of state, and {share} where two copies share it by ZeRO-1")
+print(f"rank 0 keeps {whole} bytes of state, {share} with ZeRO-1 over 2 copies")
 if header(f"{work}/out") != header(oracle):
     sys.exit("the tensors have other names, shapes or dtypes than Hugging Face's")
 PY

@@ -127,6 +127,8 @@ def train(ctx, a, model, words):
         adamw.step(max_norm=1.0, data_parallel_reduce="avg")
         if step == 0 or (step + 1) % every == 0:
             ctx.master_print(f"step {step + 1}/{a.steps}  loss {loss:.6f}")
+    shared = f" (ZeRO-1 over {copies.size} copies)" if a.zero1 else ""
+    ctx.master_print(f"rank 0 keeps {adamw.state_bytes} bytes of the optimizer's state{shared}")
 
 
 def main():

@@ -152,7 +152,20 @@ func (a *arguments) train(c *nxd.Context, model *engine.Module, words []int64) e
 			}
 		}
 	}
-	return nil
+	return a.printState(c, optimizer, copies)
+}
+
+// printState tells what a rank keeps: with -zero1 its share alone.
+func (a *arguments) printState(c *nxd.Context, optimizer *nxd.Optimizer, copies common.Copies) error {
+	bytes, err := optimizer.StateBytes()
+	if err != nil {
+		return err
+	}
+	text := fmt.Sprintf("rank 0 keeps %d bytes of the optimizer's state", bytes)
+	if a.zero1 {
+		text += fmt.Sprintf(" (ZeRO-1 over %d copies)", copies.Size)
+	}
+	return c.Print(text)
 }
 
 func (a *arguments) trainStep(model *engine.Module, optimizer *nxd.Optimizer, copies common.Copies, words []int64,

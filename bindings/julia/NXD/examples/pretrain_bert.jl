@@ -104,6 +104,8 @@ function train(ctx, model, words)
         is_shown(step, o.steps) &&
             master_print(ctx, @sprintf("step %d/%d  loss %.6f", step, o.steps, loss))
     end
+    shared = o.zero1 ? " (ZeRO-1 over $(size(copies)) copies)" : ""
+    master_print(ctx, "rank 0 keeps ", NXD.state_bytes(optimizer), " bytes of the optimizer's state", shared)
 end
 
 function write_directory(ctx, model, config)

@@ -263,7 +263,9 @@ fn train(ctx: &Context, a: &Arguments, model: &Module, words: &[i64]) -> Result<
             ctx.master_print(&format!("step {}/{}  loss {:.6}", step + 1, a.steps, loss))?;
         }
     }
-    Ok(())
+    let shared = if a.zero1 { format!(" (ZeRO-1 over {} copies)", copies) } else { String::new() };
+    let bytes = optimizer.state_bytes()?;
+    ctx.master_print(&format!("rank 0 keeps {} bytes of the optimizer's state{}", bytes, shared))
 }
 
 fn write_directory(ctx: &Context, model: &Module, config: &str, out: &str) -> Result<()> {
