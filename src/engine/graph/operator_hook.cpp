@@ -5,6 +5,8 @@
 #include <torch/csrc/autograd/variable.h>
 #include <torch/library.h>
 
+#include <algorithm>
+#include <iterator>
 #include <memory>
 #include <mutex>
 #include <new>
@@ -70,6 +72,16 @@ void below(const c10::OperatorHandle& op, c10::DispatchKeySet keys, torch::jit::
   op.redispatchBoxed(keys, &stack);
 }
 
+// An interpreter's stack has values of its own below the arguments, which are no part of the call.
+void observe(const c10::OperatorHandle& op, torch::jit::Stack& stack) {
+  const auto first = static_cast<ptrdiff_t>(stack.size() - op.schema().arguments().size());
+  torch::jit::Stack own(std::make_move_iterator(stack.begin() + first),
+                        std::make_move_iterator(stack.end()));
+  stack.resize(static_cast<size_t>(first));
+  observer_of_thread->call_operator(op, own);
+  std::move(own.begin(), own.end(), std::back_inserter(stack));
+}
+
 void fallback(const c10::OperatorHandle& op, c10::DispatchKeySet keys, torch::jit::Stack* stack) {
   keys = keys & c10::DispatchKeySet(c10::DispatchKeySet::FULL_AFTER, kKey);
   if (!observer_of_thread || !is_tracing()) {
@@ -77,7 +89,7 @@ void fallback(const c10::OperatorHandle& op, c10::DispatchKeySet keys, torch::ji
   } else if (std::exchange(is_run, false)) {
     below(op, keys, *stack);
   } else {
-    observer_of_thread->call_operator(op, *stack);
+    observe(op, *stack);
   }
 }
 
