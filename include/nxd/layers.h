@@ -72,12 +72,15 @@ typedef struct nxd_linear_options {
   nxd_init_t init; /**< DEFAULT: uniform(-1/sqrt(in), 1/sqrt(in)), the bias too */
   double init_a;
   double init_b;
+  int32_t pad; /**< column and row; 1: features that the ranks do not divide are split all the same,
+                  with zeros behind the last, as by nxd_pad_model; 0: they must divide */
+  int32_t reserved;
 } nxd_linear_options_t;
 
 #define NXD_LINEAR_OPTIONS_INIT                                                                   \
   {                                                                                               \
     sizeof(nxd_linear_options_t), NULL, NXD_DTYPE_F32, NXD_DEVICE_CPU, 0, 0, 0, 0, 0, 0, 0, 0, 0, \
-        NXD_INIT_DEFAULT, 0.0, 0.0                                                                \
+        NXD_INIT_DEFAULT, 0.0, 0.0, 0, 0                                                          \
   }
 
 /** [local] Fills options with defaults.
@@ -87,7 +90,8 @@ NXD_API nxd_status_t nxd_linear_options_init(nxd_linear_options_t* options, size
 /** [local] Linear layer whose output features are split over the tensor-parallel ranks.
  *
  *  Forward: x [..., in_features], replicated (or a slice of sequence_dim with sequence_parallel)
- *  -> [..., out_features / tp], or [..., out_features] with gather_output.
+ *  -> [..., out_features / tp], or [..., out_features] with gather_output. With pad the division is
+ *  rounded up, and so is that of a row-parallel layer.
  *  @return NXD_OK; INVALID_ARGUMENT (out_features does not divide; gather_output together with
  *          sequence_parallel); INVALID_STATE (model parallel not initialised).
  *  @since 0.1 */
@@ -390,8 +394,8 @@ typedef nxd_status_t (*nxd_pad_hook_fn)(nxd_module_t* module, int64_t num_heads,
  *  nxd_parameter_get_global_shape and what is saved stay as they were, and any layout loads it.
  *
  *  Parameters keep their handles, values, hooks and groups; their gradients are forgotten. Values
- *  move between ranks, one parameter at a time. It comes before optimizers, ddps and pipelines are
- *  made. Calling it again with the same numbers changes nothing.
+ *  move between ranks, one parameter at a time; a failure leaves all as they were. It comes before
+ *  optimizers, ddps and pipelines are made. Calling it again with the same numbers changes nothing.
  *
  *  Only layers below the caller's modules and below nxd_module_create_sequential are padded. Other
  *  modules of the library, such as attention, a gated MLP and built-in models, share heads and
@@ -406,7 +410,8 @@ typedef nxd_status_t (*nxd_pad_hook_fn)(nxd_module_t* module, int64_t num_heads,
  *          divide by the ranks; nothing to pad; a class that no module has; a parameter that is
  *          tied to one which is not padded; ranks that differ); UNSUPPORTED (a QKV layer, whose
  *          heads need no padding, among the layers to pad); INVALID_STATE (a ddp has a parameter;
- *          parameters are PARTIAL); TIMEOUT; PEER_LOST. All ranks fail alike.
+ *          nxd_pp_create has cut the model; parameters are PARTIAL); TIMEOUT; PEER_LOST. All ranks
+ *          fail alike.
  *  @since 0.1 */
 NXD_API nxd_status_t nxd_pad_model(nxd_module_t* root, int32_t tp_degree, int64_t num_heads,
                                    const char* const* wrapped_classes, size_t num_wrapped_classes,

@@ -142,6 +142,7 @@ NXD_API nxd_status_t nxd_module_share_buffer(nxd_module_t* root, const char* nam
  *  @param root         module that both paths start at.
  *  @param owner_path   such as "embed.weight".
  *  @param alias_path   such as "head.weight"; same global shape and sharding.
+ *  @return NXD_OK; INVALID_ARGUMENT; INVALID_STATE (nxd_pp_create has cut the model).
  *  @since 0.1 */
 NXD_API nxd_status_t nxd_module_tie(nxd_module_t* root, const char* owner_path,
                                     const char* alias_path);
@@ -281,7 +282,7 @@ NXD_API nxd_status_t nxd_move_model_to_device(nxd_module_t* root, nxd_device_t d
  * made after the cast: those that are there know the parameters as they were.
  *  @param dtype  F32, F64 or BF16.
  *  @return NXD_OK; INVALID_ARGUMENT; INVALID_STATE (a ddp holds the values or gradients of a
- *          parameter of another dtype; none is changed).
+ *          parameter of another dtype, or nxd_pp_create has cut its model; none is changed).
  *  @since 0.1 */
 NXD_API nxd_status_t nxd_module_cast(nxd_module_t* root, nxd_dtype_t dtype);
 

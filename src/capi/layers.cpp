@@ -44,6 +44,7 @@ LinearOptions resolve(const nxd_linear_options_t& given) {
   out.skip_bias_add = given.skip_bias_add != 0;
   out.keep_master_weight = given.keep_master_weight != 0;
   if (given.stride != 0) out.stride = given.stride;
+  out.pad = flag(given.pad, "pad");
   return out;
 }
 

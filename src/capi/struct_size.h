@@ -16,6 +16,8 @@ template <>
 inline constexpr size_t kFirstSize<nxd_memory_stats_t> = offsetof(nxd_memory_stats_t, cap_bytes);
 template <>
 inline constexpr size_t kFirstSize<nxd_adamw_options_t> = offsetof(nxd_adamw_options_t, formula);
+template <>
+inline constexpr size_t kFirstSize<nxd_linear_options_t> = offsetof(nxd_linear_options_t, pad);
 
 // A size beyond this is a struct_size that was never set, not a newer header.
 constexpr size_t kLargestStruct = 4096;

@@ -313,6 +313,7 @@ void test_files(void**) {
 struct Pair {
   nxd_linear_options_t column = NXD_LINEAR_OPTIONS_INIT, row = NXD_LINEAR_OPTIONS_INIT;
   int padded = 0;
+  int64_t features = 24;
   std::vector<double> y{}, dx{};
   std::vector<std::vector<double>> gradients{};
 };
@@ -320,8 +321,8 @@ struct Pair {
 void pair_rank(nxd_context_t* ctx, int rank, int, void* user_data) {
   auto& c = *static_cast<Pair*>(user_data);
   Module column, row, root;
-  NXD_TEST_OK(nxd_layer_create_column_parallel_linear(ctx, 6, 24, &c.column, column.out()));
-  NXD_TEST_OK(nxd_layer_create_row_parallel_linear(ctx, 24, 6, &c.row, row.out()));
+  NXD_TEST_OK(nxd_layer_create_column_parallel_linear(ctx, 6, c.features, &c.column, column.out()));
+  NXD_TEST_OK(nxd_layer_create_row_parallel_linear(ctx, c.features, 6, &c.row, row.out()));
   nxd_module_t* const children[] = {column.get(), row.get()};
   NXD_TEST_OK(nxd_module_create_sequential(ctx, children, 2, root.out()));
   NXD_TEST_OK(nxd_module_initialize(root.get(), 3));
@@ -342,7 +343,7 @@ void pair_rank(nxd_context_t* ctx, int rank, int, void* user_data) {
   }
   // With whole features padding is not seen.
   if (c.column.gather_output != NXD_TOGGLE_OFF) {
-    NXD_TEST_CHECK(h.shape() == (std::vector<int64_t>{5, 24}));
+    NXD_TEST_CHECK(h.shape() == (std::vector<int64_t>{5, c.features}));
   }
   const Tensor y = row({op("exp", {{"self", h}})});
   backward(y, wave({5, 6}, NXD_DTYPE_F64, 2));
@@ -355,30 +356,64 @@ void pair_rank(nxd_context_t* ctx, int rank, int, void* user_data) {
   c.gradients = gradients;
 }
 
+Pair pair_of_form(int form) {
+  Pair c;
+  c.column.dtype = c.row.dtype = NXD_DTYPE_F64;
+  if (form > 0) {
+    c.column.gather_output = NXD_TOGGLE_OFF;
+    c.row.input_is_parallel = 1;
+  }
+  if (form == 2) c.column.stride = c.row.stride = 2;
+  if (form == 3) c.column.skip_bias_add = 1;
+  return c;
+}
+
+void check_pair(const std::string& what, Pair c, int size) {
+  Pair plain = c;
+  plain.padded = 0;
+  nxd_test_run_ranks(1, 1, pair_rank, &plain);
+  nxd_test_run_ranks(size, size, pair_rank, &c);
+  check_near(what, c.y, plain.y, 1e-9);
+  check_near(what + ": input gradient", c.dx, plain.dx, 1e-9);
+  assert_int_equal(c.gradients.size(), plain.gradients.size());
+  for (size_t i = 0; i < plain.gradients.size(); ++i) {
+    check_near(what + ": gradient", c.gradients[i], plain.gradients[i], 1e-9);
+  }
+}
+
+std::string name_of(int form, int size) {
+  return "form " + std::to_string(form) + " tp " + std::to_string(size);
+}
+
 void test_options(void**) {
   for (const int form : {0, 1, 2, 3}) {
-    Pair c;
-    c.column.dtype = c.row.dtype = NXD_DTYPE_F64;
-    if (form > 0) {
-      c.column.gather_output = NXD_TOGGLE_OFF;
-      c.row.input_is_parallel = 1;
-    }
-    if (form == 2) c.column.stride = c.row.stride = 2;
-    if (form == 3) c.column.skip_bias_add = 1;
-    Pair plain = c;
-    nxd_test_run_ranks(1, 1, pair_rank, &plain);
     for (const int size : {1, 2, 4}) {
-      Pair padded = c;
-      padded.padded = 4;
-      nxd_test_run_ranks(size, size, pair_rank, &padded);
-      const std::string what = "form " + std::to_string(form) + " tp " + std::to_string(size);
-      check_near(what, padded.y, plain.y, 1e-9);
-      check_near(what + ": input gradient", padded.dx, plain.dx, 1e-9);
-      assert_int_equal(padded.gradients.size(), plain.gradients.size());
-      for (size_t i = 0; i < plain.gradients.size(); ++i) {
-        check_near(what + ": gradient", padded.gradients[i], plain.gradients[i], 1e-9);
+      Pair c = pair_of_form(form);
+      c.padded = 4;
+      check_pair(name_of(form, size), c, size);
+    }
+  }
+}
+
+// Layers whose features the ranks do not divide, as they are and once heads are padded.
+void test_pad_option(void**) {
+  for (const int form : {0, 1, 2, 3}) {
+    for (const int size : {1, 2, 4}) {
+      for (const int padded : {0, 4}) {
+        Pair c = pair_of_form(form);
+        c.features = form == 2 ? 18 : 15;
+        c.column.pad = c.row.pad = 1;
+        c.padded = padded;
+        check_pair(name_of(form, size) + " degree " + std::to_string(padded), c, size);
       }
     }
+  }
+  // Fewer features than ranks: some have nothing but padding.
+  for (const int form : {0, 1}) {
+    Pair c = pair_of_form(form);
+    c.features = 2;
+    c.column.pad = c.row.pad = 1;
+    check_pair("two features", c, 4);
   }
 }
 
@@ -401,9 +436,8 @@ void test_one_head(void**) {
 
 int main() {
   const CMUnitTest tests[] = {
-      cmocka_unit_test(test_layouts),
-      cmocka_unit_test(test_files),
-      cmocka_unit_test(test_options),
+      cmocka_unit_test(test_layouts),  cmocka_unit_test(test_files),
+      cmocka_unit_test(test_options),  cmocka_unit_test(test_pad_option),
       cmocka_unit_test(test_one_head),
   };
   return cmocka_run_group_tests(tests, nullptr, nullptr);

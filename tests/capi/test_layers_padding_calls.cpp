@@ -227,6 +227,24 @@ void rejections(nxd_context_t* ctx, int rank, int, void*) {
   NXD_TEST_OK(nxd_pad_model(root.get(), 2, 3, wrapped, 1, note, &visits));
   NXD_TEST_CHECK(visits.classes == (std::vector<std::string>{"ColumnParallelLinear",
                                                              "RowParallelLinear", "Wrapped"}));
+  // Layers whose features the ranks do not divide have an option for that.
+  nxd_linear_options_t uneven = split_options();
+  Module layer;
+  for (const auto create :
+       {nxd_layer_create_column_parallel_linear, nxd_layer_create_row_parallel_linear}) {
+    uneven.pad = 0;
+    NXD_TEST_REFUSED(create(ctx, 9, 9, &uneven, layer.out()), kArgument, "divi");
+    uneven.pad = 2;
+    NXD_TEST_REFUSED(create(ctx, 9, 9, &uneven, layer.out()), kArgument, "pad: expected 0 or 1");
+    uneven.pad = 1;
+    uneven.stride = 2;
+    NXD_TEST_REFUSED(create(ctx, 9, 9, &uneven, layer.out()), kArgument, "divi");
+    NXD_TEST_REFUSED(create(ctx, INT64_MAX, INT64_MAX, &uneven, layer.out()), kArgument,
+                     "beyond INT64_MAX");
+    uneven.stride = 0;
+    Module padded;
+    NXD_TEST_OK(create(ctx, 9, 9, &uneven, padded.out()));
+  }
   // Layers of the library's own.
   Module attention, qkv, outer, column;
   NXD_TEST_OK(nxd_layer_create_attention(ctx, 12, 3, nullptr, attention.out()));
@@ -238,6 +256,26 @@ void rejections(nxd_context_t* ctx, int rank, int, void*) {
   NXD_TEST_REFUSED(nxd_pad_model(outer.get(), 2, 3, nullptr, 0, nullptr, nullptr),
                    NXD_ERROR_UNSUPPORTED, "0: the heads of a QKVLinear");
 }
+
+// Each rank lacks the values of another one of three layers, so that no whole can be put together.
+void lacking_values(nxd_context_t* ctx, int rank, int, void*) {
+  const nxd_linear_options_t options = split_options();
+  Module layers[3], root;
+  nxd_module_t* children[3];
+  for (int i = 0; i < 3; ++i) {
+    NXD_TEST_OK(nxd_layer_create_column_parallel_linear(ctx, 12, 12, &options, layers[i].out()));
+    children[i] = layers[i].get();
+  }
+  NXD_TEST_OK(nxd_module_create_sequential(ctx, children, 3, root.out()));
+  NXD_TEST_OK(nxd_move_model_to_device(children[1 + rank], NXD_DEVICE_META));
+  NXD_TEST_REFUSED(nxd_pad_model(root.get(), 2, 3, nullptr, 0, nullptr, nullptr), kArgument,
+                   "which parameters have values");
+  for (const char* name : {"0.weight", "1.weight", "2.weight"}) {
+    NXD_TEST_CHECK(shard_of(root, name).shape() == (std::vector<int64_t>{6, 12}));
+  }
+}
+
+void test_lacking_values(void**) { nxd_test_run_ranks(2, 2, lacking_values, nullptr); }
 
 void test_rejections(void**) { nxd_test_run_ranks(2, 2, rejections, nullptr); }
 
@@ -314,9 +352,10 @@ void test_ties(void**) { nxd_test_run_ranks(2, 2, ties, nullptr); }
 
 int main() {
   const CMUnitTest tests[] = {
-      cmocka_unit_test(test_nxd_core),    cmocka_unit_test(test_extra_heads),
-      cmocka_unit_test(test_exact_sizes), cmocka_unit_test(test_rejections),
-      cmocka_unit_test(test_order),       cmocka_unit_test(test_ties),
+      cmocka_unit_test(test_nxd_core),       cmocka_unit_test(test_extra_heads),
+      cmocka_unit_test(test_exact_sizes),    cmocka_unit_test(test_rejections),
+      cmocka_unit_test(test_order),          cmocka_unit_test(test_ties),
+      cmocka_unit_test(test_lacking_values),
   };
   return cmocka_run_group_tests(tests, nullptr, nullptr);
 }

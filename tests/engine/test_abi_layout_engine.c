@@ -43,7 +43,7 @@ FIELD(nxd_embedding_options_t, sequence_parallel, 60);
 FIELD(nxd_embedding_options_t, sequence_dim, 64);
 FIELD(nxd_embedding_options_t, reserved, 68);
 
-SIZE(nxd_linear_options_t, 80);
+SIZE(nxd_linear_options_t, 88);
 FIELD(nxd_linear_options_t, struct_size, 0);
 FIELD(nxd_linear_options_t, name, 8);
 FIELD(nxd_linear_options_t, dtype, 16);
@@ -60,6 +60,8 @@ FIELD(nxd_linear_options_t, stride, 56);
 FIELD(nxd_linear_options_t, init, 60);
 FIELD(nxd_linear_options_t, init_a, 64);
 FIELD(nxd_linear_options_t, init_b, 72);
+FIELD(nxd_linear_options_t, pad, 80);
+FIELD(nxd_linear_options_t, reserved, 84);
 
 SIZE(nxd_norm_options_t, 48);
 FIELD(nxd_norm_options_t, struct_size, 0);

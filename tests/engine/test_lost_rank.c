@@ -1,6 +1,7 @@
-/* A rank that dies in the middle of a training step: every survivor's call fails in time and names
- * it, everything can be released, and the process ends normally. Ranks are processes: the program
- * starts itself again, and ranks find their part in an environment variable. */
+/* A rank that dies in the middle of a training step, or while a model is padded: every survivor's
+ * call fails in time and names it, everything can be released, and the process ends normally. Ranks
+ * are processes: the program starts itself again, and ranks find their part in an environment
+ * variable. */
 #include <setjmp.h>
 #include <signal.h>
 #include <stdarg.h>
@@ -132,8 +133,8 @@ static void check_parameters(training_t* t) {
   NXD_TEST_CHECK(state == (partial ? NXD_PARAMETER_STATE_PARTIAL : NXD_PARAMETER_STATE_OLD));
 }
 
-/* The failed step, and that every later call of the groups gives the same. */
-static void check_told(training_t* t, nxd_status_t status, double took) {
+/* A call that failed by the lost rank. */
+static void check_lost(const training_t* t, nxd_status_t status, double took) {
   char name[32];
   snprintf(name, sizeof name, "rank %d ", kLost);
   nxd_error_info_t info = {.struct_size = sizeof info};
@@ -143,6 +144,11 @@ static void check_told(training_t* t, nxd_status_t status, double took) {
     nxd_test_fail(__FILE__, __LINE__, "rank %d: status %d, root rank %d after %.0f ms: %s", t->rank,
                   status, info.root_rank, took, nxd_last_error());
   }
+}
+
+/* The failed step, and that every later call of the groups gives the same. */
+static void check_told(training_t* t, nxd_status_t status, double took) {
+  check_lost(t, status, took);
   if (is_updated_in_graph(t)) check_parameters(t);
   /* Parameters that may be partial are lost. */
   const int has_lost = is_updated_in_graph(t) && is_through_a_plugin();
@@ -152,9 +158,79 @@ static void check_told(training_t* t, nxd_status_t status, double took) {
   NXD_TEST_CHECK(nxd_barrier(world) == status);
 }
 
+/* --- Heads are padded ------------------------------------------------------------------------ */
+
+enum { kFeatures = 12 };
+
+static int build_pair(training_t* t) {
+  nxd_context_options_t options = NXD_CONTEXT_OPTIONS_INIT;
+  nxd_parallel_options_t layout = NXD_PARALLEL_OPTIONS_INIT;
+  nxd_linear_options_t split = NXD_LINEAR_OPTIONS_INIT;
+  nxd_module_t* layers[2] = {NULL, NULL};
+  options.timeout_ms = kTimeoutMs;
+  layout.tensor_parallel_size = 2;
+  split.gather_output = NXD_TOGGLE_OFF;
+  split.input_is_parallel = 1;
+  const int ok = NXD_TEST_OK(nxd_context_create(&options, &t->ctx)) &&
+                 NXD_TEST_OK(nxd_context_get_rank(t->ctx, &t->rank)) &&
+                 NXD_TEST_OK(nxd_init_model_parallel(t->ctx, &layout)) &&
+                 NXD_TEST_OK(nxd_layer_create_column_parallel_linear(t->ctx, kFeatures, kFeatures,
+                                                                     &split, &layers[0])) &&
+                 NXD_TEST_OK(nxd_layer_create_row_parallel_linear(t->ctx, kFeatures, kFeatures,
+                                                                  &split, &layers[1])) &&
+                 NXD_TEST_OK(nxd_module_create_sequential(t->ctx, layers, 2, &t->root));
+  nxd_module_destroy(layers[0]);
+  nxd_module_destroy(layers[1]);
+  return ok;
+}
+
+/* Children first: the root's is the last call. */
+static nxd_status_t on_pad(nxd_module_t* module, int64_t heads, int64_t padded, void* user_data) {
+  (void)heads;
+  (void)padded;
+  const training_t* t = user_data;
+  const char* name = NULL;
+  NXD_TEST_OK(nxd_module_get_class_name(module, &name));
+  if (name && strcmp(name, "Sequential") == 0) die_at(t, "pad hook");
+  return NXD_OK;
+}
+
+/* Each rank has half of the features that there were. */
+static void check_not_padded(const training_t* t) {
+  const struct {
+    const char* name;
+    int dim;
+  } weights[] = {{"0.weight", 0}, {"1.weight", 1}};
+  for (int i = 0; i < 2; ++i) {
+    nxd_parameter_t* parameter = NULL;
+    nxd_tensor_t* shard = NULL;
+    int64_t shape[2] = {0, 0};
+    size_t ndim = 0;
+    NXD_TEST_OK(nxd_module_find_parameter(t->root, weights[i].name, &parameter));
+    NXD_TEST_OK(nxd_parameter_get_tensor(parameter, &shard));
+    NXD_TEST_OK(nxd_tensor_get_shape(shard, shape, 2, &ndim));
+    NXD_TEST_CHECK(ndim == 2 && shape[weights[i].dim] == kFeatures / 2);
+  }
+}
+
+static void pad(training_t* t) {
+  t->step = kLastStep;
+  die_at(t, "pad call");
+  double start = now_ms();
+  nxd_status_t status = nxd_pad_model(t->root, 2, 3, NULL, 0, on_pad, t);
+  check_lost(t, status, now_ms() - start);
+  check_not_padded(t);
+  start = now_ms();
+  status = nxd_pad_model(t->root, 2, 3, NULL, 0, NULL, NULL);
+  check_lost(t, status, now_ms() - start);
+  check_not_padded(t);
+}
+
 static int child(const char* part) {
   training_t t = {.part = part};
-  if (build(&t)) {
+  if (strncmp(part, "pad", 3) == 0) {
+    if (build_pair(&t)) pad(&t);
+  } else if (build(&t)) {
     nxd_status_t status = NXD_OK;
     for (; t.step < kLastStep && status == NXD_OK; ++t.step) status = step(&t);
     if (NXD_TEST_OK(status)) {
@@ -213,6 +289,11 @@ static void before_finish(void** state) {
   (void)state;
   run_part("finish", 4);
 }
+static void while_padding(void** state) {
+  (void)state;
+  run_part("pad call", 2);
+  run_part("pad hook", 2);
+}
 /* The lost rank never runs the step's graph; the others are in the middle of it. */
 static void in_recorded_steps(void** state) {
   (void)state;
@@ -234,7 +315,8 @@ int main(void) {
   const struct CMUnitTest through_a_plugin[] = {cmocka_unit_test(in_recorded_updates)};
   if (is_through_a_plugin()) return cmocka_run_group_tests(through_a_plugin, NULL, NULL);
   const struct CMUnitTest tests[] = {
-      cmocka_unit_test(in_forward), cmocka_unit_test(in_backward), cmocka_unit_test(before_finish),
+      cmocka_unit_test(in_forward),        cmocka_unit_test(in_backward),
+      cmocka_unit_test(before_finish),     cmocka_unit_test(while_padding),
       cmocka_unit_test(in_recorded_steps), cmocka_unit_test(in_recorded_updates)};
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -38,6 +38,7 @@ void every_row(nxd_context_t* ctx, nxd_module_t* module, nxd_tensor_t* x, nxd_te
                nxd_axis_t axis) {
   nxd_parallel_options_t parallel = NXD_PARALLEL_OPTIONS_INIT;
   nxd_linear_options_t linear = NXD_LINEAR_OPTIONS_INIT;
+  const nxd_linear_options_t uneven = {.struct_size = sizeof uneven, .pad = 1};
   nxd_qkv_options_t qkv = NXD_QKV_OPTIONS_INIT;
   nxd_cross_entropy_options_t loss_options = NXD_CROSS_ENTROPY_OPTIONS_INIT;
   nxd_pp_options_t pipeline = NXD_PP_OPTIONS_INIT;

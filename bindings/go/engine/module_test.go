@@ -488,13 +488,13 @@ func TestPad(t *testing.T) {
 		if err := c.InitModelParallel(&nxd.ParallelOptions{TensorParallelSize: 2}); err != nil {
 			return err
 		}
-		split := engine.LinearOptions{GatherOutput: engine.Off, InputIsParallel: 1}
-		column, err := engine.NewColumnLinear(c, "", 4, 12, split)
+		split := engine.LinearOptions{GatherOutput: engine.Off, InputIsParallel: 1, Pad: 1}
+		column, err := engine.NewColumnLinear(c, "", 4, 9, split)
 		if err != nil {
 			return err
 		}
 		defer column.Close()
-		row, err := engine.NewRowLinear(c, "", 12, 4, split)
+		row, err := engine.NewRowLinear(c, "", 9, 4, split)
 		if err != nil {
 			return err
 		}

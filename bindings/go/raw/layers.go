@@ -78,6 +78,8 @@ type LinearOptions struct {
 	Init             Init
 	InitA            float64
 	InitB            float64
+	Pad              int32
+	Reserved         int32
 }
 
 // Sized returns x with its StructSize set.

@@ -227,10 +227,10 @@ class Modules(unittest.TestCase):
         class Pair(nxd.Module):
             def __init__(self, context):
                 super().__init__(context)
-                self.q = self.add_child("q", nxd.ColumnParallelLinear(context, 4, 12,
-                                                                      gather_output=False))
-                self.o = self.add_child("o", nxd.RowParallelLinear(context, 12, 4,
-                                                                   input_is_parallel=1))
+                self.q = self.add_child("q", nxd.ColumnParallelLinear(
+                    context, 4, 9, gather_output=False, pad=1))
+                self.o = self.add_child("o", nxd.RowParallelLinear(
+                    context, 9, 4, input_is_parallel=1, pad=1))
                 self.heads = 3
 
             def forward(self, x):
@@ -241,6 +241,7 @@ class Modules(unittest.TestCase):
             net = nxd.Sequential(context, pair, nxd.LayerNorm(context, 4))
             x = nxd.tensor(np.linspace(-1, 1, 8, dtype=np.float32).reshape(2, 4))
             before = net(x).detach().numpy().copy()
+            self.assertEqual(net.parameter("0.q.weight").tensor.shape, (5, 4))
             with self.assertRaisesRegex(nxd.InvalidArgument, "near names: Pair"):
                 net.pad(2, 3, ["Pairs"])
 
@@ -259,7 +260,7 @@ class Modules(unittest.TestCase):
             net.pad(2, 3, ["Pair"], count)
             self.assertEqual((len(seen), seen[-1] is pair, pair.heads), (3, True, 2))
             weight = net.parameter("0.q.weight")
-            self.assertEqual((weight.tensor.shape, weight.global_shape), ((8, 4), (12, 4)))
+            self.assertEqual((weight.tensor.shape, weight.global_shape), ((6, 4), (9, 4)))
             np.testing.assert_allclose(net(x).detach().numpy(), before, rtol=1e-5, atol=1e-6)
         on_ranks(body, n=2, layout={"tensor_parallel_size": 2})
 

@@ -5,11 +5,13 @@
 #include <set>
 
 #include "core/agree/agree.h"
+#include "core/base/hash.h"
 #include "core/base/suggestions.h"
 #include "engine/layers/parallel_linear.h"
 #include "engine/layers/qkv_linear.h"
 #include "engine/module/callback_module.h"
 #include "engine/module/full_parameter.h"
+#include "engine/module/module_tree.h"
 #include "engine/module/sequential.h"
 #include "engine/tensor/call_tracer.h"
 
@@ -48,6 +50,11 @@ class PadPlan {
     return static_cast<size_t>(
         std::count_if(parameters_.begin(), parameters_.end(),
                       [](const auto& p) { return p.parameter->has_value(); }));
+  }
+  uint32_t hash_of_values() const {
+    Hash hash;
+    for (const PaddedParameter& p : parameters_) hash.add(uint64_t{p.parameter->has_value()});
+    return hash.folded();
   }
 
  private:
@@ -110,6 +117,22 @@ class PadPlan {
   std::vector<PaddedParameter> parameters_;
 };
 
+// All parameters, or none where a rank is lost on the way.
+void reshard(const std::vector<PaddedParameter>& parameters) {
+  std::vector<at::Tensor> values;
+  for (const PaddedParameter& entry : parameters) {
+    const Parameter& parameter = *entry.parameter;
+    const bool moves = parameter.has_value() && !(parameter.shard() == entry.shard);
+    values.push_back(moves ? parameter.value_of(entry.shard, gather_full(parameter))
+                           : at::Tensor());
+  }
+  for (size_t i = 0; i < parameters.size(); ++i) {
+    Parameter& parameter = *parameters[i].parameter;
+    if (parameter.shard() == parameters[i].shard) continue;  // on all ranks or none
+    parameter.reshard(parameters[i].shard, std::move(values[i]));
+  }
+}
+
 }  // namespace
 
 void pad_model(Module& root, const PadRequest& request, const Outcome& given) {
@@ -122,6 +145,9 @@ void pad_model(Module& root, const PadRequest& request, const Outcome& given) {
   Proposal proposal(context.rank(), "pad the model");
   proposal.attempt([&] {
     given.rethrow();
+    for (const NamedParameter& entry : named_parameters(root)) {
+      entry.parameter->check_uncut("nxd_pad_model");
+    }
     heads = HeadPadding::make(request.num_heads, request.tp_degree);
     check_argument(heads.padded_heads % group->size() == 0, "tp_degree: expected one that pads ",
                    heads.heads, " heads to a multiple of the ranks, got ", request.tp_degree,
@@ -132,7 +158,8 @@ void pad_model(Module& root, const PadRequest& request, const Outcome& given) {
   proposal.same("tp_degree", static_cast<double>(request.tp_degree))
       .same("num_heads", static_cast<double>(request.num_heads))
       .same("number of parameters to pad", static_cast<double>(plan.parameters().size()))
-      .same("number of parameters with values", static_cast<double>(plan.values()));
+      .same("number of parameters with values", static_cast<double>(plan.values()))
+      .same("which parameters have values, as a hash", plan.hash_of_values());
   agree({group.get()}, proposal);
   const Outcome hooked = Outcome::of(context.rank(), [&] {
     for (Module* module : plan.visited()) {
@@ -140,11 +167,7 @@ void pad_model(Module& root, const PadRequest& request, const Outcome& given) {
     }
   });
   gather_texts(group.get(), "", hooked);
-  for (const PaddedParameter& entry : plan.parameters()) {
-    Parameter& parameter = *entry.parameter;
-    if (parameter.shard() == entry.shard) continue;  // on all ranks or none
-    parameter.reshard(entry.shard, parameter.has_value() ? gather_full(parameter) : at::Tensor());
-  }
+  reshard(plan.parameters());
 }
 
 }  // namespace nxd

@@ -82,11 +82,20 @@ Module::Tensors ParallelLinearLayer::result(at::Tensor y, size_t n_outputs) cons
 
 ShardSpec ParallelLinearLayer::part_of(ShardSpec::Shape shape, int dim,
                                        const LinearOptions& options) const {
+  const int64_t extent = shape[static_cast<size_t>(dim)];
+  const int64_t parts = int64_t{group_->size()} * options.stride;
+  if (options.pad) {
+    int64_t padded = 0;
+    const int64_t lacking = (parts - extent % parts) % parts;
+    check_argument(!__builtin_add_overflow(extent, lacking, &padded), "features: ", extent, " and ",
+                   lacking, " of padding are beyond INT64_MAX");
+    return ShardSpec::padded(std::move(shape), dim, padded, group_->rank(), group_->size(),
+                             options.stride);
+  }
   if (!options.own) {
     return ShardSpec::strided(std::move(shape), dim, group_->rank(), group_->size(),
                               options.stride);
   }
-  const int64_t extent = shape[static_cast<size_t>(dim)];
   return ShardSpec::ranges(std::move(shape), dim, {*options.own}, extent);
 }
 

@@ -18,7 +18,8 @@ struct LinearOptions {
   int64_t sequence_dim = 0;
   bool skip_bias_add = false;  // a second output gives the bias, which is not added
   bool keep_master_weight = false;
-  int stride = 1;  // blocks per rank of the split dimension, for fused weights
+  int stride = 1;    // blocks per rank of the split dimension, for fused weights
+  bool pad = false;  // zeros follow split features that the ranks do not divide
   // This rank's part of the split dimension; by default parts are equal.
   std::optional<ShardSpec::Range> own{};
 };

@@ -120,7 +120,9 @@ void cast_parameters(Module& root, nxd_dtype_t dtype) {
   const at::ScalarType target = parameter_scalar_type(dtype);
   const std::vector<NamedParameter> parameters = named_parameters(root);
   for (const NamedParameter& entry : parameters) {
-    if (entry.parameter->tensor().scalar_type() != target) entry.parameter->check_movable();
+    if (entry.parameter->tensor().scalar_type() == target) continue;
+    entry.parameter->check_uncut("nxd_module_cast");
+    entry.parameter->check_movable();
   }
   for (const NamedParameter& entry : parameters) entry.parameter->cast_to(target);
   for (const NamedBuffer& entry : named_buffers(root)) {
@@ -134,6 +136,8 @@ void tie(const std::shared_ptr<Module>& root, const std::string& owner_path,
          const std::string& alias_path) {
   const std::shared_ptr<Parameter> owner = find_parameter(*root, owner_path);
   const std::shared_ptr<Parameter> alias = find_parameter(*root, alias_path);
+  owner->check_uncut("nxd_module_tie");
+  alias->check_uncut("nxd_module_tie");
   check_argument(owner->shard() == alias->shard() &&
                      owner->tensor().scalar_type() == alias->tensor().scalar_type(),
                  "alias_path: expected \"", alias_path,

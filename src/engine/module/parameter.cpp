@@ -93,6 +93,11 @@ void Parameter::check_movable() const {
               ": a ddp has its values or gradients; destroy that one, and its optimizers, first");
 }
 
+void Parameter::check_uncut(const char* call) const {
+  check_state(!is_cut_, call, ": parameter ", canonical_name_,
+              " is of a model that nxd_pp_create has cut; call it before nxd_pp_create");
+}
+
 void Parameter::move_to(at::Device device) {
   if (device.is_meta()) return release();
   if (!has_value()) materialize();
@@ -144,35 +149,40 @@ at::Tensor Parameter::initial_full(uint64_t seed) const {
   return draw(seed, ShardSpec::replicated(shard_.shape()));
 }
 
-at::Tensor Parameter::slice_of(const at::Tensor& full) const {
+at::Tensor Parameter::slice_of(const at::Tensor& full, const ShardSpec& shard) const {
   check_argument(full.is_floating_point(), "parameter ", canonical_name_,
                  ": expected a whole of a float dtype, got ", c10::toString(full.scalar_type()));
-  check_argument(full.sizes() == at::IntArrayRef(shard_.shape()), "parameter ", canonical_name_,
-                 ": expected the whole shape ", shape_text(shard_.shape()), ", got ", full.sizes());
-  if (shard_.dim() < 0) return full;
-  const int64_t extent = full.size(shard_.dim());
+  check_argument(full.sizes() == at::IntArrayRef(shard.shape()), "parameter ", canonical_name_,
+                 ": expected the whole shape ", shape_text(shard.shape()), ", got ", full.sizes());
+  if (shard.dim() < 0) return full;
+  const int64_t extent = full.size(shard.dim());
   std::vector<at::Tensor> parts;
-  for (const ShardSpec::Range& range : shard_.ranges()) {
+  for (const ShardSpec::Range& range : shard.ranges()) {
     const int64_t begin = std::min(range.begin, extent), end = std::min(range.end, extent);
-    parts.push_back(full.narrow(shard_.dim(), begin, end - begin));
+    parts.push_back(full.narrow(shard.dim(), begin, end - begin));
     if (range.end == end) continue;
     std::vector<int64_t> padding = full.sizes().vec();
-    padding[static_cast<size_t>(shard_.dim())] = range.end - range.begin - (end - begin);
+    padding[static_cast<size_t>(shard.dim())] = range.end - range.begin - (end - begin);
     parts.push_back(at::zeros(padding, full.options()));
   }
-  return parts.size() == 1 ? parts[0] : at::cat(parts, shard_.dim());
+  return parts.size() == 1 ? parts[0] : at::cat(parts, shard.dim());
 }
 
-void Parameter::reshard(ShardSpec shard, const at::Tensor& full) {
+at::Tensor Parameter::value_of(const ShardSpec& shard, const at::Tensor& full) const {
+  const at::NoGradGuard no_grad;
+  at::Tensor value =
+      pooled_empty(shard.local_shape(), tensor().scalar_type()).copy_(slice_of(full, shard));
+  return is_recorded(tensor()) ? on_recorded_device(std::move(value)) : value;
+}
+
+void Parameter::reshard(ShardSpec shard, at::Tensor value) {
   check_movable();
   check_internal(shard.shape() == shard_.shape(), "a shard of another whole");
   const at::NoGradGuard no_grad;
   forget_gradient();
   shard_ = std::move(shard);
-  if (!has_value()) return replace_value(at::empty(shard_.local_shape(), tensor().options()));
-  at::Tensor value =
-      pooled_empty(shard_.local_shape(), tensor().scalar_type()).copy_(slice_of(full));
-  replace_value(is_recorded(tensor()) ? on_recorded_device(std::move(value)) : std::move(value));
+  if (!has_value()) value = at::empty(shard_.local_shape(), tensor().options());
+  replace_value(std::move(value));
 }
 
 void Parameter::set_value(at::Tensor value) {

@@ -78,6 +78,12 @@ class Parameter {
   void release();
   // The same error, before several are moved.
   void check_movable() const;
+
+  // nxd_pp_create has traced a model with the parameter, and ranks have given up what is not
+  // theirs: its shape, dtype and place in the tree stay as they are from now on.
+  void mark_cut() { is_cut_ = true; }
+  // INVALID_STATE for a parameter of such a model.
+  void check_uncut(const char* call) const;
   // The whole initial value, drawn on this rank alone.
   at::Tensor initial_full(uint64_t seed) const;
 
@@ -86,11 +92,13 @@ class Parameter {
   void set_value(at::Tensor value);
   // The same with its part of the whole.
   void set_full(const at::Tensor& full);
-  // Has another part of the same whole on this rank from now on. full: the whole value; undefined
-  // on the meta device. Forgets the gradient. INVALID_STATE while a ddp has it.
-  void reshard(ShardSpec shard, const at::Tensor& full);
+  // Has another part of the same whole on this rank from now on: value_of(shard, the whole), or on
+  // the meta device nothing. Forgets the gradient. INVALID_STATE while a ddp has it.
+  void reshard(ShardSpec shard, at::Tensor value);
+  // The value that another part of the same whole has on this device.
+  at::Tensor value_of(const ShardSpec& shard, const at::Tensor& full) const;
   // This rank's part of a tensor of the global shape; padding is zero.
-  at::Tensor slice_of(const at::Tensor& full) const;
+  at::Tensor slice_of(const at::Tensor& full) const { return slice_of(full, shard_); }
 
   // An update broke off at the end of a step: values are of no step until they are loaded whole.
   void mark_partial(int64_t step) { partial_step_ = step; }
@@ -112,6 +120,7 @@ class Parameter {
   Attachment& attachment() { return attachment_; }
 
  private:
+  at::Tensor slice_of(const at::Tensor& full, const ShardSpec& shard) const;
   void replace_value(at::Tensor value);
   // The initial values of a shard of this parameter.
   at::Tensor draw(uint64_t seed, const ShardSpec& shard) const;
@@ -123,6 +132,7 @@ class Parameter {
   GroupOfShards shard_group_;
   std::shared_ptr<ProcessGroup> gradient_group_;
   bool counts_in_norm_ = true;
+  bool is_cut_ = false;
   int64_t partial_step_ = -1;
   at::Tensor tensor_, main_grad_;
   Attachment attachment_;

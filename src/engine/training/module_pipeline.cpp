@@ -157,6 +157,7 @@ void ModulePipeline::make_local_module() {
   for (const NamedParameter& entry : named_parameters(*root_)) {
     if (known.count(entry.parameter.get()) == 0) entry.parameter->release();
   }
+  for (const NamedParameter& entry : named_parameters(*root_)) entry.parameter->mark_cut();
   local_ = LocalModule::create(root_, own, local_names_);
 }
 

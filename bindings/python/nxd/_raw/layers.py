@@ -56,6 +56,8 @@ struct nxd_linear_options {
   nxd_init_t init;
   double init_a;
   double init_b;
+  int32_t pad;
+  int32_t reserved;
 };
 struct nxd_norm_options {
   size_t struct_size;
@@ -237,6 +239,9 @@ class LinearOptions(TypedDict, total=False):
     init: Init | str
     init_a: float
     init_b: float
+    # column and row; 1: features that the ranks do not divide are split all the same, with zeros
+    # behind the last, as by nxd_pad_model; 0: they must divide
+    pad: int
 
 
 class NormOptions(TypedDict, total=False):

@@ -645,7 +645,7 @@ fn layout_of_nxd_embedding_options_t() {
 
 #[test]
 fn layout_of_nxd_linear_options_t() {
-    assert_eq!((size_of::<nxd_linear_options_t>(), align_of::<nxd_linear_options_t>()), (80, 8));
+    assert_eq!((size_of::<nxd_linear_options_t>(), align_of::<nxd_linear_options_t>()), (88, 8));
     assert_eq!(place!(nxd_linear_options_t, struct_size), (0, 8), "struct_size");
     assert_eq!(place!(nxd_linear_options_t, name), (8, 8), "name");
     assert_eq!(place!(nxd_linear_options_t, dtype), (16, 4), "dtype");
@@ -662,6 +662,8 @@ fn layout_of_nxd_linear_options_t() {
     assert_eq!(place!(nxd_linear_options_t, init), (60, 4), "init");
     assert_eq!(place!(nxd_linear_options_t, init_a), (64, 8), "init_a");
     assert_eq!(place!(nxd_linear_options_t, init_b), (72, 8), "init_b");
+    assert_eq!(place!(nxd_linear_options_t, pad), (80, 4), "pad");
+    assert_eq!(place!(nxd_linear_options_t, reserved), (84, 4), "reserved");
 }
 
 #[test]

@@ -57,6 +57,8 @@ struct nxd_linear_options_t
     init::nxd_init_t
     init_a::Cdouble
     init_b::Cdouble
+    pad::Int32
+    reserved::Int32
 end
 
 struct nxd_norm_options_t

@@ -183,6 +183,9 @@ pub struct nxd_linear_options_t {
     pub init: nxd_init_t,
     pub init_a: f64,
     pub init_b: f64,
+    /// column and row; 1: features that the ranks do not divide are split all the same, with zeros behind the last, as by nxd_pad_model; 0: they must divide
+    pub pad: i32,
+    pub reserved: i32,
 }
 
 unsafe impl Versioned for nxd_linear_options_t {
@@ -423,7 +426,8 @@ extern "C" {
     /// [local] Linear layer whose output features are split over the tensor-parallel ranks.
     ///
     /// Forward: x [..., in_features], replicated (or a slice of sequence_dim with sequence_parallel)
-    /// -> [..., out_features / tp], or [..., out_features] with gather_output.
+    /// -> [..., out_features / tp], or [..., out_features] with gather_output. With pad the division is
+    /// rounded up, and so is that of a row-parallel layer.
     /// @return NXD_OK; INVALID_ARGUMENT (out_features does not divide; gather_output together with
     /// sequence_parallel); INVALID_STATE (model parallel not initialised).
     /// @since 0.1
@@ -565,8 +569,8 @@ extern "C" {
     /// nxd_parameter_get_global_shape and what is saved stay as they were, and any layout loads it.
     ///
     /// Parameters keep their handles, values, hooks and groups; their gradients are forgotten. Values
-    /// move between ranks, one parameter at a time. It comes before optimizers, ddps and pipelines are
-    /// made. Calling it again with the same numbers changes nothing.
+    /// move between ranks, one parameter at a time; a failure leaves all as they were. It comes before
+    /// optimizers, ddps and pipelines are made. Calling it again with the same numbers changes nothing.
     ///
     /// Only layers below the caller's modules and below nxd_module_create_sequential are padded. Other
     /// modules of the library, such as attention, a gated MLP and built-in models, share heads and
@@ -581,7 +585,8 @@ extern "C" {
     /// divide by the ranks; nothing to pad; a class that no module has; a parameter that is
     /// tied to one which is not padded; ranks that differ); UNSUPPORTED (a QKV layer, whose
     /// heads need no padding, among the layers to pad); INVALID_STATE (a ddp has a parameter;
-    /// parameters are PARTIAL); TIMEOUT; PEER_LOST. All ranks fail alike.
+    /// nxd_pp_create has cut the model; parameters are PARTIAL); TIMEOUT; PEER_LOST. All ranks
+    /// fail alike.
     /// @since 0.1
     pub fn nxd_pad_model(root: *mut nxd_module_t, tp_degree: i32, num_heads: i64, wrapped_classes: *const *const c_char, num_wrapped_classes: usize, hook: nxd_pad_hook_fn, user_data: *mut c_void) -> nxd_status_t;
 }

@@ -204,6 +204,7 @@ extern "C" {
     /// @param root         module that both paths start at.
     /// @param owner_path   such as "embed.weight".
     /// @param alias_path   such as "head.weight"; same global shape and sharding.
+    /// @return NXD_OK; INVALID_ARGUMENT; INVALID_STATE (nxd_pp_create has cut the model).
     /// @since 0.1
     pub fn nxd_module_tie(root: *mut nxd_module_t, owner_path: *const c_char, alias_path: *const c_char) -> nxd_status_t;
 
@@ -318,7 +319,7 @@ extern "C" {
     /// made after the cast: those that are there know the parameters as they were.
     /// @param dtype  F32, F64 or BF16.
     /// @return NXD_OK; INVALID_ARGUMENT; INVALID_STATE (a ddp holds the values or gradients of a
-    /// parameter of another dtype; none is changed).
+    /// parameter of another dtype, or nxd_pp_create has cut its model; none is changed).
     /// @since 0.1
     pub fn nxd_module_cast(root: *mut nxd_module_t, dtype: nxd_dtype_t) -> nxd_status_t;
 

@@ -59,7 +59,7 @@ options! {
     LinearOptions, nxd_linear_options_t {
         dtype: DType, device: Device, bias: Toggle, gather_output: Toggle, reduce_output: Toggle,
         input_is_parallel: i32, sequence_parallel: i32, sequence_dim: i32, skip_bias_add: i32,
-        keep_master_weight: i32, stride: i32, init: Init, init_a: f64, init_b: f64,
+        keep_master_weight: i32, stride: i32, init: Init, init_a: f64, init_b: f64, pad: i32,
     }
 }
 

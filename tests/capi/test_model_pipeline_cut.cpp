@@ -1,0 +1,131 @@
+// A model that nxd_pp_create has cut keeps the shapes, dtypes and ties of its parameters: calls
+// that would change them are refused on all ranks, before anything has changed.
+#include "capi/callback_model.h"
+#include "capi/pipeline_support.h"
+
+#include "support/check.h"
+
+using namespace nxd_test;
+
+namespace {
+
+constexpr nxd_status_t kState = NXD_ERROR_INVALID_STATE;
+constexpr int64_t kFeatures = 12, kBatch = 4;
+
+Module layer_pair(nxd_context_t* ctx) {
+  nxd_linear_options_t options = NXD_LINEAR_OPTIONS_INIT;
+  options.gather_output = NXD_TOGGLE_OFF;
+  options.input_is_parallel = 1;
+  nxd_module_t *column = nullptr, *row = nullptr, *pair = nullptr;
+  NXD_TEST_OK(
+      nxd_layer_create_column_parallel_linear(ctx, kFeatures, kFeatures, &options, &column));
+  NXD_TEST_OK(nxd_layer_create_row_parallel_linear(ctx, kFeatures, kFeatures, &options, &row));
+  const Module first(column), second(row);
+  nxd_module_t* const children[] = {column, row};
+  NXD_TEST_OK(nxd_module_create_sequential(ctx, children, 2, &pair));
+  return Module(pair);
+}
+
+Module two_pairs(nxd_context_t* ctx) {
+  Module root = callback_module(ctx, "Root",
+                                [](nxd_module_t* self, const Handles& inputs,
+                                   nxd_tensor_t** outputs, size_t) -> nxd_status_t {
+                                  Tensor x, y, loss;
+                                  NXD_TEST_TRY(call_child(self, "a", inputs, x));
+                                  NXD_TEST_TRY(call_child(self, "b", {x.get()}, y));
+                                  NXD_TEST_TRY(call_op("mean", "", {y.get()}, loss));
+                                  outputs[0] = loss.release();
+                                  return NXD_OK;
+                                });
+  add_child(root, "a", layer_pair(ctx));
+  add_child(root, "b", layer_pair(ctx));
+  NXD_TEST_OK(nxd_module_initialize(root.get(), 5));
+  return root;
+}
+
+std::vector<Tensor> batch_of_rows() {
+  std::vector<float> data;
+  for (int64_t i = 0; i < kBatch * kFeatures; ++i) {
+    data.push_back(static_cast<float>(std::sin(0.4 * static_cast<double>(i))));
+  }
+  const int64_t shape[] = {kBatch, kFeatures};
+  nxd_tensor_t* x = nullptr;
+  NXD_TEST_OK(
+      nxd_tensor_from_data(data.data(), data.size() * sizeof(float), shape, 2, NXD_DTYPE_F32, &x));
+  std::vector<Tensor> batch;
+  batch.emplace_back(x);
+  return batch;
+}
+
+Pipeline cut(nxd_module_t* model) {
+  static const char* const cuts[] = {"a"};
+  nxd_pp_options_t options = NXD_PP_OPTIONS_INIT;
+  options.num_microbatches = 2;
+  options.broadcast_and_average_loss = 1;
+  options.pipeline_cuts = cuts;
+  options.num_cuts = 1;
+  return make_pipeline(model, batch_of_rows(), options);
+}
+
+double train(nxd_pp_t* pp) {
+  const std::vector<Tensor> batch = batch_of_rows();
+  double loss = NAN;
+  NXD_TEST_OK(nxd_pp_run_train(pp, handles(batch).data(), 1, &loss));
+  return loss;
+}
+
+// root: the model, or a part of it that a caller may take for one.
+void check_padding_is_refused(nxd_module_t* root) {
+  NXD_TEST_REFUSED(nxd_pad_model(root, 2, 3, nullptr, 0, nullptr, nullptr), kState,
+                   "is of a model that nxd_pp_create has cut");
+}
+
+void shapes_stay(void**) {
+  on_pipeline_ranks({2, 2, 1}, [](nxd_context_t* ctx, int rank) {
+    const Module model = two_pairs(ctx);
+    const Pipeline pp = cut(model.get());
+    if (!pp) return;
+    const double before = train(pp.get());
+    nxd_module_t* part = nullptr;
+    NXD_TEST_OK(nxd_module_find_module(model.get(), rank < 2 ? "a" : "b", &part));
+    for (nxd_module_t* root : {model.get(), local_module(pp.get()), part}) {
+      check_padding_is_refused(root);
+    }
+    for (nxd_module_t* root : {model.get(), local_module(pp.get())}) {
+      NXD_TEST_REFUSED(nxd_module_cast(root, NXD_DTYPE_F64), kState, "nxd_module_cast: parameter");
+      NXD_TEST_OK(nxd_module_cast(root, NXD_DTYPE_F32));
+    }
+    NXD_TEST_REFUSED(nxd_module_tie(model.get(), "a.0.weight", "b.0.weight"), kState,
+                     "nxd_module_tie: parameter a.0.weight");
+    NXD_TEST_CHECK(train(pp.get()) == before);
+  });
+}
+
+// Both ranks of a group fail where the model of one is cut.
+void ranks_that_differ(void**) {
+  on_pipeline_ranks({2, 1, 1}, [](nxd_context_t* ctx, int rank) {
+    const Module model = two_pairs(ctx), other = two_pairs(ctx);
+    nxd_pp_options_t options = NXD_PP_OPTIONS_INIT;
+    const Pipeline pp = make_pipeline(model.get(), batch_of_rows(), options);
+    check_padding_is_refused((rank == 0 ? model : other).get());
+    NXD_TEST_OK(nxd_pad_model(other.get(), 2, 3, nullptr, 0, nullptr, nullptr));
+  });
+}
+
+// The order that is right: padded, then cut, the model has the loss of one that has no padding.
+void padded_before(void**) {
+  on_pipeline_ranks({2, 2, 1}, [](nxd_context_t* ctx, int) {
+    const Module plain = two_pairs(ctx), padded = two_pairs(ctx);
+    NXD_TEST_OK(nxd_pad_model(padded.get(), 2, 3, nullptr, 0, nullptr, nullptr));
+    const Pipeline a = cut(plain.get()), b = cut(padded.get());
+    if (a && b) check_loss("padded", train(b.get()), train(a.get()), 1e-6);
+  });
+}
+
+}  // namespace
+
+int main(void) {
+  const CMUnitTest tests[] = {cmocka_unit_test(shapes_stay), cmocka_unit_test(ranks_that_differ),
+                              cmocka_unit_test(padded_before)};
+  return cmocka_run_group_tests(tests, nullptr, nullptr);
+}
