@@ -78,6 +78,25 @@ NXD_API nxd_status_t nxd_model_from_torchscript(nxd_context_t* ctx, const char* 
  *  @since 0.1 */
 NXD_API nxd_status_t nxd_model_save_torchscript(nxd_module_t* root, const char* path);
 
+/** [local] Number of outputs that the last forward of a module could give, whether they were asked
+ *  for or not; 0 before the first one, which a trace of nxd_pp_create is, too.
+ *  @since 0.1 */
+NXD_API nxd_status_t nxd_module_get_output_count(nxd_module_t* module, size_t* out_count);
+
+/** [local] Path of an output of the last forward: the names, keys and positions that lead to it in
+ *  the result, joined by dots.
+ *
+ *  A module of a TorchScript file gives tuples, lists and dictionaries, also within one another:
+ *  "losses.lm", "0.hidden.2"; a key that is no text or integer counts as its position. Built-in
+ *  models have Hugging Face's names, such as "loss" and "logits". Other modules give lists: "0",
+ *  "1" and so on, as one tensor alone is "0".
+ *  @param index     of the output, as nxd_module_forward gives them.
+ *  @param out_path  borrowed until the next forward.
+ *  @return NXD_OK; INVALID_ARGUMENT (index).
+ *  @since 0.1 */
+NXD_API nxd_status_t nxd_module_get_output_path(nxd_module_t* module, size_t index,
+                                                const char** out_path);
+
 /** [local] Floating-point operations of one training step of a built-in model, all ranks together:
  *  6 per matrix parameter and token, and 6 layers * sequence * attention width per token for
  *  causal attention; the input embedding counts nothing.

@@ -43,7 +43,8 @@ typedef struct nxd_pp_options {
   const char* const* input_names; /**< of the model's inputs; NULL: a built-in model's own,
                                      else "input_0" and so on */
   size_t num_input_names;
-  int32_t num_outputs; /**< of the model's forward; 0: 1 */
+  int32_t num_outputs; /**< of the model's forward; 0: 1, or with loss_path all that a module of a
+                          TorchScript file gives */
   int32_t loss_output; /**< which of them is the loss: a scalar */
   nxd_pp_loss_t loss;
   int32_t has_labels_input; /**< with TOKENS: 1: labels_input has the labels; 0: the input named
@@ -65,13 +66,16 @@ typedef struct nxd_pp_options {
                                   written on rank 0; NULL: not */
   nxd_leaf_fn leaf_rule;       /**< NULL: leaves are those named above */
   void* leaf_rule_data;        /**< used as long as the pipeline lives */
+  const char* loss_path; /**< output_loss_value_spec: the path of the loss in the outputs of the
+                            model's forward (nxd_module_get_output_path), such as "losses.lm";
+                            NULL: the loss is loss_output, which is 0 otherwise */
 } nxd_pp_options_t;
 
 #define NXD_PP_OPTIONS_INIT                                                                        \
   {                                                                                                \
     sizeof(nxd_pp_options_t), 1, 0, NXD_PP_SCHEDULE_DEFAULT, NXD_PP_PARTITION_DEFAULT, NULL, NULL, \
         NULL, 0, NULL, 0, NULL, 0, 0, 0, NXD_PP_LOSS_DEFAULT, 0, 0, 0, 0, 0, 0, 0, 0, NULL, NULL,  \
-        NULL, NULL, NULL                                                                           \
+        NULL, NULL, NULL, NULL                                                                     \
   }
 
 /** [local] Fills options with defaults.
@@ -87,8 +91,9 @@ NXD_API nxd_status_t nxd_pp_options_init(nxd_pp_options_t* options, size_t size)
  *                  value fails, and the message names the module and the operation.
  *  @param inputs   examples of the inputs of one run, whose shapes and dtypes count: dimension 0 is
  *                  the batch. They may be on the meta device; NULL: left out in every run.
- *  @return NXD_OK; INVALID_ARGUMENT (names of cuts, leaves or inputs unknown: the nearest are
- *          given; sizes that do not divide; a schedule that does not admit the shape);
+ *  @return NXD_OK; INVALID_ARGUMENT (names of cuts, leaves or inputs, or the path of the loss,
+ *          unknown: the nearest are given; a path that leads to several outputs, or to one that is
+ *          no scalar; sizes that do not divide; a schedule that does not admit the shape);
  *          INVALID_STATE (model parallel not initialised; a value is read); UNSUPPORTED (an
  *          operator without a shape function); TIMEOUT; PEER_LOST.
  *  @since 0.1 */
@@ -119,7 +124,7 @@ NXD_API nxd_status_t nxd_pp_run_train(nxd_pp_t* pp, nxd_tensor_t* const* inputs,
  *  @param outputs  filled, on the rank with the last stage, with num_outputs new handles: the
  *                  model's outputs of all microbatches, joined along dimension 0, scalars as a
  *                  vector; the caller destroys them. NULL elsewhere. outputs itself may be NULL
- *                  when num_outputs is 0.
+ *                  when num_outputs is 0. They come in the order of nxd_pp_get_output_path.
  *  @since 0.1 */
 NXD_API nxd_status_t nxd_pp_run_eval(nxd_pp_t* pp, nxd_tensor_t* const* inputs, size_t num_inputs,
                                      double* out_loss, nxd_tensor_t** outputs, size_t num_outputs);
@@ -156,6 +161,15 @@ NXD_API nxd_status_t nxd_pp_get_losses(nxd_pp_t* pp, double* losses, size_t cap,
  *  @param ddp  over nxd_pp_get_local_module.
  *  @since 0.1 */
 NXD_API nxd_status_t nxd_pp_set_ddp(nxd_pp_t* pp, nxd_ddp_t* ddp);
+
+/** [local] Number of outputs that nxd_pp_run_eval gives at most.
+ *  @since 0.1 */
+NXD_API nxd_status_t nxd_pp_get_output_count(nxd_pp_t* pp, size_t* out_count);
+
+/** [local] Path of an output, on any rank: as nxd_module_get_output_path gives it. Borrowed until
+ *  the next run: one with other shapes may give others.
+ *  @since 0.1 */
+NXD_API nxd_status_t nxd_pp_get_output_path(nxd_pp_t* pp, size_t index, const char** out_path);
 
 /** [local] The part of the model that this rank has: a tree of the same names whose modules and
  *  parameters are those of its stages; borrowed. Optimizers, ddps, saving and loading take it as a

@@ -274,8 +274,7 @@ NXD_API nxd_status_t nxd_set_deferred_init(int32_t deferred, int32_t* out_previo
  *  @since 0.1 */
 NXD_API nxd_status_t nxd_move_model_to_device(nxd_module_t* root, nxd_device_t device);
 
-/** [local] Casts all parameters to a dtype, in place; they keep their attributes, hooks and
- * handles.
+/** [local] Casts all parameters to a dtype, in place; attributes, hooks and handles stay.
  *
  *  Values and gradients are rounded once, to nearest even, or widened. Parameters on the meta
  * device stay there, and get initial values of that dtype later. Optimizers, ddps and pipelines are

@@ -56,6 +56,23 @@ nxd_status_t nxd_model_save_torchscript(nxd_module_t* root, const char* path) {
   });
 }
 
+nxd_status_t nxd_module_get_output_count(nxd_module_t* module, size_t* out_count) {
+  return guard([&] {
+    auto& out = output(out_count, "out_count");
+    out = unwrap(module, "module").output_paths().size();
+  });
+}
+
+nxd_status_t nxd_module_get_output_path(nxd_module_t* module, size_t index, const char** out_path) {
+  return guard([&] {
+    auto& out = output(out_path, "out_path");
+    const auto& paths = unwrap(module, "module").output_paths();
+    check_argument(index < paths.size(), "index: expected less than ", paths.size(),
+                   ", the outputs of the last forward, got ", index);
+    out = paths[index].c_str();
+  });
+}
+
 nxd_status_t nxd_model_get_step_flops(nxd_module_t* model, int64_t batch, int64_t sequence,
                                       double* out_flops) {
   return guard([&] {

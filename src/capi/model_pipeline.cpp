@@ -133,14 +133,26 @@ void read_trace(ModulePipelineOptions& out, const nxd_pp_options_t& options, con
   names.resize(n_inputs);
 }
 
-void read_loss(ModulePipelineOptions& out, const nxd_pp_options_t& options, const Model* model) {
+// Where the loss lies among the outputs: the trace knows what a path leads to.
+void read_outputs(ModulePipelineOptions& out, const nxd_pp_options_t& options, const Module& root) {
   check_argument(options.num_outputs >= 0, "num_outputs: expected at least 1, got ",
                  options.num_outputs);
   out.num_outputs = static_cast<size_t>(std::max(options.num_outputs, 1));
+  if (options.loss_path) {
+    check_argument(*options.loss_path, "loss_path: expected the path of an output, got \"\"");
+    check_argument(options.loss_output == 0, "loss_path: cannot be given together with a ",
+                   "loss_output, got \"", options.loss_path, "\" and ", options.loss_output);
+    out.loss_path = options.loss_path;
+    if (options.num_outputs == 0 && root.counts_outputs()) out.num_outputs = Module::kAllOutputs;
+    return;
+  }
   check_argument(
       options.loss_output >= 0 && static_cast<size_t>(options.loss_output) < out.num_outputs,
       "loss_output: expected 0 to ", out.num_outputs - 1, ", got ", options.loss_output);
   out.loss_output = static_cast<size_t>(options.loss_output);
+}
+
+void read_loss(ModulePipelineOptions& out, const nxd_pp_options_t& options, const Model* model) {
   check_argument(options.loss >= NXD_PP_LOSS_DEFAULT && options.loss <= NXD_PP_LOSS_TOKENS,
                  "loss: expected an NXD_PP_LOSS_*, got ", options.loss);
   const auto& names = out.trace.input_names;
@@ -175,6 +187,7 @@ ModulePipelineOptions resolve(const Module& root, const nxd_pp_options_t& option
   read_shape(out, options, root.context()->parallel().size(NXD_AXIS_PIPELINE));
   read_cuts(out, options, model);
   read_trace(out, options, root, model, n_inputs);
+  read_outputs(out, options, root);
   read_loss(out, options, model);
   out.keep_outputs = flag(options.keep_outputs, "keep_outputs");
   if (options.param_init) {
@@ -280,6 +293,20 @@ nxd_status_t nxd_pp_set_ddp(nxd_pp_t* pp, nxd_ddp_t* ddp) {
   return guard([&] {
     unwrap_pipeline(pp).set_ddp(ddp ? std::weak_ptr<DataParallel>(ddp->value)
                                     : std::weak_ptr<DataParallel>());
+  });
+}
+
+nxd_status_t nxd_pp_get_output_count(nxd_pp_t* pp, size_t* out_count) {
+  return guard([&] {
+    auto& out = output(out_count, "out_count");
+    out = unwrap_pipeline(pp).output_paths().size();
+  });
+}
+
+nxd_status_t nxd_pp_get_output_path(nxd_pp_t* pp, size_t index, const char** out_path) {
+  return guard([&] {
+    auto& out = output(out_path, "out_path");
+    out = name_at(unwrap_pipeline(pp).output_paths(), index);
   });
 }
 

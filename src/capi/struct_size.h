@@ -17,6 +17,8 @@ inline constexpr size_t kFirstSize<nxd_memory_stats_t> = offsetof(nxd_memory_sta
 template <>
 inline constexpr size_t kFirstSize<nxd_adamw_options_t> = offsetof(nxd_adamw_options_t, formula);
 template <>
+inline constexpr size_t kFirstSize<nxd_pp_options_t> = offsetof(nxd_pp_options_t, loss_path);
+template <>
 inline constexpr size_t kFirstSize<nxd_linear_options_t> = offsetof(nxd_linear_options_t, pad);
 
 // A size beyond this is a struct_size that was never set, not a newer header.

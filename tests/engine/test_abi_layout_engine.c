@@ -153,7 +153,7 @@ FIELD(nxd_model_options_t, device, 12);
 FIELD(nxd_model_options_t, sequence_parallel, 16);
 FIELD(nxd_model_options_t, reserved, 20);
 
-SIZE(nxd_pp_options_t, 176);
+SIZE(nxd_pp_options_t, 184);
 FIELD(nxd_pp_options_t, struct_size, 0);
 FIELD(nxd_pp_options_t, num_microbatches, 8);
 FIELD(nxd_pp_options_t, virtual_size, 12);
@@ -183,6 +183,7 @@ FIELD(nxd_pp_options_t, param_init_data, 144);
 FIELD(nxd_pp_options_t, trace_file_path, 152);
 FIELD(nxd_pp_options_t, leaf_rule, 160);
 FIELD(nxd_pp_options_t, leaf_rule_data, 168);
+FIELD(nxd_pp_options_t, loss_path, 176);
 
 static nxd_context_t* ctx;
 static nxd_module_t *container, *linear;

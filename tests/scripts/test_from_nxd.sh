@@ -42,6 +42,7 @@ void every_row(nxd_context_t* ctx, nxd_module_t* module, nxd_tensor_t* x, nxd_te
   nxd_qkv_options_t qkv = NXD_QKV_OPTIONS_INIT;
   nxd_cross_entropy_options_t loss_options = NXD_CROSS_ENTROPY_OPTIONS_INIT;
   nxd_pp_options_t pipeline = NXD_PP_OPTIONS_INIT;
+  const nxd_pp_options_t by_path = {.struct_size = sizeof by_path, .loss_path = "losses.lm"};
   nxd_ddp_options_t ddp_options = NXD_DDP_OPTIONS_INIT;
   nxd_adamw_options_t adamw = NXD_ADAMW_OPTIONS_INIT;
   nxd_finish_options_t finish = NXD_FINISH_OPTIONS_INIT;

@@ -52,6 +52,8 @@ type PipelineOptions struct {
 	ParamInit func(p *Parameter, shard *Tensor) error
 	// LeafRule tells whether tracing calls a module as a whole; it comes with what the lists say.
 	LeafRule func(m *Module, path string, isLeaf bool) (bool, error)
+	// LossPath is where the loss lies in nested outputs, such as "losses.lm", in place of LossOutput.
+	LossPath string
 }
 
 // Pipeline is a model's stages on this rank. Run is for stages of the program's own; here it is RunTrain
@@ -72,6 +74,9 @@ func (o *PipelineOptions) raw(s *raw.Scratch, h cgo.Handle) (c raw.PPOptions, er
 		return c, err
 	}
 	if c.TraceFilePath, err = s.String("TraceFile", o.TraceFile); err != nil {
+		return c, err
+	}
+	if c.LossPath, err = s.String("LossPath", o.LossPath); err != nil {
 		return c, err
 	}
 	if c.PipelineCuts, err = s.Strings("PipelineCuts", o.PipelineCuts); err != nil {
@@ -224,6 +229,11 @@ func (p *Pipeline) LocalModules() ([]string, error) {
 // Cuts is the paths of the modules that the cuts come after.
 func (p *Pipeline) Cuts() ([]string, error) {
 	return names(p.Handle, rawengine.PPGetCutCount, rawengine.PPGetCut)
+}
+
+// OutputPaths is the paths of the outputs that RunEval gives, in its order.
+func (p *Pipeline) OutputPaths() ([]string, error) {
+	return names(p.Handle, rawengine.PPGetOutputCount, rawengine.PPGetOutputPath)
 }
 
 // Unsplit is the names of nodes whose weight gradients cannot be put off; known after a training run.

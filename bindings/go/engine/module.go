@@ -195,6 +195,12 @@ func (t *Tape) Backward(gradOutputs ...*Tensor) ([]*Tensor, error) {
 // ClassName is such as "ColumnParallelLinear".
 func (m *Module) ClassName() (string, error) { return own.Get(m.Handle, rawengine.ModuleGetClassName) }
 
+// OutputPaths is the path of each output that the last forward could give: names, keys and positions that
+// lead to it in the result, joined by dots.
+func (m *Module) OutputPaths() ([]string, error) {
+	return names(m.Handle, rawengine.ModuleGetOutputCount, rawengine.ModuleGetOutputPath)
+}
+
 // Module is one below this by its dotted path. It belongs to this one.
 func (m *Module) Module(path string) (*Module, error) {
 	p, err := own.Get(m.Handle, func(p *raw.Module) (*raw.Module, error) {

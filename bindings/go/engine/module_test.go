@@ -60,7 +60,7 @@ func losses(c *nxd.Context, layout nxd.ParallelOptions) ([]float64, error) {
 	root := m
 	if layout.PipelineParallelSize > 1 {
 		p, err := engine.NewPipeline(m, []*engine.Tensor{x, x}, engine.PipelineOptions{Microbatches: 2,
-			BroadcastAndAverageLoss: true})
+			BroadcastAndAverageLoss: true, LossPath: "loss", Outputs: 2})
 		if err != nil {
 			return nil, err
 		}
@@ -68,6 +68,18 @@ func losses(c *nxd.Context, layout nxd.ParallelOptions) ([]float64, error) {
 		cuts, err := p.Cuts()
 		if err := first(err, check("cuts", len(cuts), 1)); err != nil {
 			return nil, err
+		}
+		paths, err := p.OutputPaths()
+		if err := first(err, check("outputs", fmt.Sprint(paths), "[loss logits]")); err != nil {
+			return nil, err
+		}
+		paths, err = m.OutputPaths()
+		if err := first(err, check("outputs", fmt.Sprint(paths), "[loss logits]")); err != nil {
+			return nil, err
+		}
+		wrong := engine.PipelineOptions{LossPath: "losss"}
+		if _, err := engine.NewPipeline(m, []*engine.Tensor{x, x}, wrong); !errors.Is(err, nxd.InvalidArgument) {
+			return nil, fmt.Errorf("a loss that is not there: %v", err)
 		}
 		if root, err = p.LocalModule(); err != nil {
 			return nil, err

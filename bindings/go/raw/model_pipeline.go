@@ -36,6 +36,7 @@ type PPOptions struct {
 	TraceFilePath           *byte
 	LeafRule                uintptr
 	LeafRuleData            uintptr
+	LossPath                *byte
 }
 
 // Sized returns x with its StructSize set.

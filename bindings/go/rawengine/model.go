@@ -48,6 +48,28 @@ static inline nxdgo_error_t* nxdgo_model_save_torchscript(nxd_module_t* root, co
 
 typedef struct {
   nxdgo_error_t* error;
+  size_t out_count;
+} nxdgo_module_get_output_count_t;
+
+static inline nxdgo_module_get_output_count_t nxdgo_module_get_output_count(nxd_module_t* module) {
+  nxdgo_module_get_output_count_t r = {0};
+  r.error = nxdgo_outcome(nxd_module_get_output_count(module, &r.out_count));
+  return r;
+}
+
+typedef struct {
+  nxdgo_error_t* error;
+  const char* out_path;
+} nxdgo_module_get_output_path_t;
+
+static inline nxdgo_module_get_output_path_t nxdgo_module_get_output_path(nxd_module_t* module, size_t index) {
+  nxdgo_module_get_output_path_t r = {0};
+  r.error = nxdgo_outcome(nxd_module_get_output_path(module, index, &r.out_path));
+  return r;
+}
+
+typedef struct {
+  nxdgo_error_t* error;
   double out_flops;
 } nxdgo_model_get_step_flops_t;
 
@@ -113,6 +135,21 @@ func ModelSaveTorchscript(root *raw.Module, path string) error {
 		return err
 	}
 	return raw.TakeError(unsafe.Pointer(C.nxdgo_model_save_torchscript((*C.nxd_module_t)(unsafe.Pointer(root)), (*C.char)(unsafe.Pointer(pathC)))))
+}
+
+// ModuleGetOutputCount is nxd_module_get_output_count. Number of outputs that the last forward of a
+// module could give, whether they were asked for or not; 0 before the first one, which a trace of
+// nxd_pp_create is, too. [local]
+func ModuleGetOutputCount(module *raw.Module) (countOut int, err error) {
+	r := C.nxdgo_module_get_output_count((*C.nxd_module_t)(unsafe.Pointer(module)))
+	return int(r.out_count), raw.TakeError(unsafe.Pointer(r.error))
+}
+
+// ModuleGetOutputPath is nxd_module_get_output_path. Path of an output of the last forward: the
+// names, keys and positions that lead to it in the result, joined by dots. [local]
+func ModuleGetOutputPath(module *raw.Module, index int) (pathOut string, err error) {
+	r := C.nxdgo_module_get_output_path((*C.nxd_module_t)(unsafe.Pointer(module)), C.size_t(index))
+	return C.GoString(r.out_path), raw.TakeError(unsafe.Pointer(r.error))
 }
 
 // ModelGetStepFlops is nxd_model_get_step_flops. Floating-point operations of one training step of

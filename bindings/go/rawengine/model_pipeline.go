@@ -81,6 +81,28 @@ static inline nxdgo_error_t* nxdgo_pp_set_ddp(nxd_pp_t* pp, nxd_ddp_t* ddp) {
 
 typedef struct {
   nxdgo_error_t* error;
+  size_t out_count;
+} nxdgo_pp_get_output_count_t;
+
+static inline nxdgo_pp_get_output_count_t nxdgo_pp_get_output_count(nxd_pp_t* pp) {
+  nxdgo_pp_get_output_count_t r = {0};
+  r.error = nxdgo_outcome(nxd_pp_get_output_count(pp, &r.out_count));
+  return r;
+}
+
+typedef struct {
+  nxdgo_error_t* error;
+  const char* out_path;
+} nxdgo_pp_get_output_path_t;
+
+static inline nxdgo_pp_get_output_path_t nxdgo_pp_get_output_path(nxd_pp_t* pp, size_t index) {
+  nxdgo_pp_get_output_path_t r = {0};
+  r.error = nxdgo_outcome(nxd_pp_get_output_path(pp, index, &r.out_path));
+  return r;
+}
+
+typedef struct {
+  nxdgo_error_t* error;
   nxd_module_t* out_module;
 } nxdgo_pp_get_local_module_t;
 
@@ -239,6 +261,21 @@ func PPGetLosses(pp *raw.PP, losses *float64, cap int) (countOut int, err error)
 // before the ddp is destroyed. [local]
 func PPSetDDP(pp *raw.PP, ddp *raw.DDP) error {
 	return raw.TakeError(unsafe.Pointer(C.nxdgo_pp_set_ddp((*C.nxd_pp_t)(unsafe.Pointer(pp)), (*C.nxd_ddp_t)(unsafe.Pointer(ddp)))))
+}
+
+// PPGetOutputCount is nxd_pp_get_output_count. Number of outputs that nxd_pp_run_eval gives at
+// most. [local]
+func PPGetOutputCount(pp *raw.PP) (countOut int, err error) {
+	r := C.nxdgo_pp_get_output_count((*C.nxd_pp_t)(unsafe.Pointer(pp)))
+	return int(r.out_count), raw.TakeError(unsafe.Pointer(r.error))
+}
+
+// PPGetOutputPath is nxd_pp_get_output_path. Path of an output, on any rank: as
+// nxd_module_get_output_path gives it. Borrowed until the next run: one with other shapes may give
+// others. [local]
+func PPGetOutputPath(pp *raw.PP, index int) (pathOut string, err error) {
+	r := C.nxdgo_pp_get_output_path((*C.nxd_pp_t)(unsafe.Pointer(pp)), C.size_t(index))
+	return C.GoString(r.out_path), raw.TakeError(unsafe.Pointer(r.error))
 }
 
 // PPGetLocalModule is nxd_pp_get_local_module. The part of the model that this rank has: a tree of

@@ -35,7 +35,8 @@ class ModulePipeline(Pipeline):
     [collective: the pipeline-parallel group]
 
     param_init(parameter, name, tensor) fills this rank's shard of a parameter on the meta device;
-    leaf_rule(module, path, is_leaf) says whether tracing calls a module as a whole.
+    leaf_rule(module, path, is_leaf) says whether tracing calls a module as a whole; loss_path says
+    where the loss lies in nested outputs, such as "losses.lm".
     """
 
     __slots__ = ("model", "_ddp")
@@ -116,6 +117,11 @@ class ModulePipeline(Pipeline):
     def cuts(self) -> list[str]:
         """Paths of the modules that cuts come after."""
         return self._names(engine.nxd_pp_get_cut_count, engine.nxd_pp_get_cut)
+
+    @property
+    def output_paths(self) -> list[str]:
+        """Paths of the outputs that evaluate gives, in its order."""
+        return self._names(engine.nxd_pp_get_output_count, engine.nxd_pp_get_output_path)
 
     @property
     def local_modules(self) -> list[str]:

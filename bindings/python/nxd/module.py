@@ -237,6 +237,18 @@ class Module(EngineHandle):
         check(engine.nxd_module_tie(self.pointer, owner_path.encode(), alias_path.encode()))
 
     @property
+    def output_paths(self) -> list[str]:
+        """The path of each output that the last forward could give: names, keys and positions that
+        lead to it in the result, joined by dots."""
+        count, path = ffi.new("size_t*"), ffi.new("const char**")
+        check(engine.nxd_module_get_output_count(self.pointer, count))
+        paths = []
+        for index in range(count[0]):
+            check(engine.nxd_module_get_output_path(self.pointer, index, path))
+            paths.append(text(path[0]))
+        return paths
+
+    @property
     def class_name(self) -> str:
         return text(get("const char**", engine.nxd_module_get_class_name, self.pointer))
 

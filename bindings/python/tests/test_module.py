@@ -417,7 +417,8 @@ class Models(unittest.TestCase):
             mine = nxd.tensor(ids[4 // copies * rank:4 // copies * (rank + 1)])
             model = nxd.Model(context, CONFIG, device="meta" if cut else "cpu")
             pipeline = nxd.ModulePipeline(
-                model, [mine, mine], num_microbatches=2, broadcast_and_average_loss=True
+                model, [mine, mine], num_microbatches=2, broadcast_and_average_loss=True,
+                loss_path="loss", num_outputs=2
             ) if cut else None
             root = pipeline.local_module if cut else model
             ddp = nxd.Ddp.over_module(root, zero_stage=1, reduce="sum" if cut else "avg")
@@ -438,6 +439,12 @@ class Models(unittest.TestCase):
                 losses.append(context.parallel_group("data").all_reduce(total, op="avg")[0])
             if cut:
                 self.assertEqual((len(pipeline.cuts), pipeline.unsplit), (1, []))
+                self.assertEqual(pipeline.output_paths, ["loss", "logits"])
+                self.assertEqual(model.output_paths, ["loss", "logits"])
+                with self.assertRaisesRegex(nxd.InvalidArgument, "near names: loss"):
+                    nxd.ModulePipeline(model, [mine, mine], loss_path="losss")
+                with self.assertRaisesRegex(nxd.InvalidState, "has cut"):
+                    model.cast("f64")
                 self.assertIn("layers", pipeline.graph + str(pipeline.local_modules))
                 loss, outputs = pipeline.evaluate(mine, mine, num_outputs=1)
                 self.assertLess(loss, losses[0])

@@ -81,6 +81,7 @@ struct Graph {
   std::vector<GraphNode> nodes;
   std::vector<GraphValue> values;
   std::vector<ValueId> outputs;            // of the root; kNoValue: left out
+  std::vector<std::string> output_paths;   // of these, and of others that the root can give
   std::vector<ModuleCall> calls;           // in the order they returned in; the root's is not here
   std::vector<NamedParameter> parameters;  // of the root, each once, by canonical name
 

@@ -212,6 +212,7 @@ Graph Tracer::run(const Tensors& inputs, size_t n_outputs) {
   const Tensors outputs = root_->call(given, n_outputs);
   check_state(rejection_.empty(), rejection_);
   for (const at::Tensor& output : outputs) graph_.outputs.push_back(values_.id_of(output, ""));
+  graph_.output_paths = root_->output_paths();
   return std::move(graph_);
 }
 

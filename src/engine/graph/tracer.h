@@ -23,7 +23,7 @@ struct TraceOptions {
 // one is left out), and gives what it did, under this thread's automatic casts. INVALID_STATE when
 // a value is read on the way: the message names the module and the operation. UNSUPPORTED for an
 // operator without a shape function. INVALID_ARGUMENT for leaves that the root does not have.
-// Nothing is communicated.
+// Nothing is communicated. n_outputs may be Module::kAllOutputs.
 Graph trace(const std::shared_ptr<Module>& root, const Module::Tensors& inputs, size_t n_outputs,
             const TraceOptions& options);
 

@@ -298,6 +298,9 @@ Module::Tensors BertForPreTraining::forward(const Tensors& inputs, size_t n_outp
   check_arity(inputs, n_outputs, 1, 5, 3);
   check_inputs(inputs, n_outputs);
   const at::Tensor &ids = inputs[0], labels = input_or_none(inputs, 1);
+  std::vector<std::string> names{"prediction_logits", "seq_relationship_logits"};
+  if (labels.defined()) names.insert(names.begin(), "loss");
+  name_outputs(std::move(names));
   const int64_t places = padding_of(ids);
   const at::Tensor types = input_or_none(inputs, 3);
   const Tensors body = bert_->call(

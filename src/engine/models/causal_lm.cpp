@@ -35,6 +35,8 @@ Module::Tensors CausalLm::forward(const Tensors& inputs, size_t n_outputs) {
   check_like_ids("labels", labels, inputs[0]);
   const at::Tensor& ids = inputs[0];
   check_mask(input_or_none(inputs, 2), ids);
+  name_outputs(labels.defined() ? std::vector<std::string>{"loss", "logits"}
+                                : std::vector<std::string>{"logits"});
   const int64_t places = padding_of(ids);
   const at::Tensor hidden = body_->call(
       {SequencePadding::repeat_last(ids, places), mask_of(input_or_none(inputs, 2), ids)})[0];

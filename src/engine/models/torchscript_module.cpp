@@ -48,6 +48,7 @@ class TorchscriptModule : public Module, public BufferHolder {
   TorchscriptModule(const LayerContext& at, jit::Module script, Owners& owners);
 
   bool is_leaf() const override { return !code_; }
+  bool counts_outputs() const override { return true; }
   const jit::Module& script() const { return script_; }
   bool has_forward() const { return script_.find_method("forward").has_value(); }
   // All that a forward runs but for the submodules' calls that are made here.
@@ -207,23 +208,62 @@ std::vector<c10::IValue> TorchscriptModule::arguments(const Tensors& inputs) con
 }
 
 // Tensors of a result, which may be one, or tuples, lists and dictionaries of them: these give
-// their values in the order in which they were put in.
-void collect_outputs(const c10::IValue& value, const std::string& name, Tensors& out) {
-  if (value.isTensor()) {
-    out.push_back(value.toTensor());
-  } else if (value.isTuple()) {
-    for (const c10::IValue& each : value.toTupleRef().elements()) collect_outputs(each, name, out);
-  } else if (value.isTensorList()) {
-    for (const at::Tensor& each : value.toTensorVector()) out.push_back(each);
-  } else if (value.isList()) {
-    for (const c10::IValue& each : value.toListRef()) collect_outputs(each, name, out);
-  } else if (value.isGenericDict()) {
-    for (const auto& entry : value.toGenericDict()) collect_outputs(entry.value(), name, out);
-  } else {
-    fail(NXD_ERROR_UNSUPPORTED, name, ": expected an output of tensors, or tuples, lists and ",
-         "dictionaries of them, the forward gives ", value.tagKind());
+// their values in the order in which they were put in. Each has the path that leads to it.
+class Outputs {
+ public:
+  Outputs(const c10::IValue& result, const c10::TypePtr& type, const std::string& class_name)
+      : class_name_(class_name) {
+    // A tensor that is in nothing is a list of one.
+    add(result, type, result.isTensor() ? "0" : "");
   }
-}
+
+  Tensors tensors;
+  std::vector<std::string> paths;
+
+ private:
+  // type: as the code declares it, of which named tuples have the names of their fields; null where
+  // it declares none.
+  void add(const c10::IValue& value, const c10::TypePtr& type, const std::string& path) {
+    if (value.isTensor()) {
+      tensors.push_back(value.toTensor());
+      paths.push_back(path);
+    } else if (value.isTuple()) {
+      add_tuple(value.toTupleRef(), type ? type->cast<c10::TupleType>() : nullptr, path);
+    } else if (value.isList()) {
+      const auto list = type ? type->cast<c10::ListType>() : nullptr;
+      const c10::List<c10::IValue> elements = value.toList();
+      for (size_t i = 0; i < elements.size(); ++i) {
+        add(elements.get(i), list ? list->getElementType() : nullptr,
+            join_path(path, std::to_string(i)));
+      }
+    } else if (value.isGenericDict()) {
+      const auto dictionary = type ? type->cast<c10::DictType>() : nullptr;
+      size_t place = 0;
+      for (const auto& entry : value.toGenericDict()) {
+        const c10::IValue& key = entry.key();
+        add(entry.value(), dictionary ? dictionary->getValueType() : nullptr,
+            join_path(path, key.isString() ? key.toStringRef()
+                                           : std::to_string(key.isInt() ? key.toInt() : place)));
+        ++place;
+      }
+    } else {
+      fail(NXD_ERROR_UNSUPPORTED, class_name_, ": expected an output of tensors, or tuples, lists ",
+           "and dictionaries of them, the forward gives ", value.tagKind(),
+           path.empty() ? "" : " at ", path);
+    }
+  }
+
+  void add_tuple(const c10::ivalue::Tuple& tuple, const c10::TupleTypePtr& type,
+                 const std::string& path) {
+    const bool is_named = type && type->schema();
+    for (size_t i = 0; i < tuple.size(); ++i) {
+      add(tuple.elements()[i], type ? type->elements()[i] : nullptr,
+          join_path(path, is_named ? type->schema()->arguments()[i].name() : std::to_string(i)));
+    }
+  }
+
+  const std::string& class_name_;
+};
 
 c10::IValue TorchscriptModule::run_code(std::vector<c10::IValue> arguments) {
   arguments.insert(arguments.begin(), script_._ivalue());
@@ -246,12 +286,15 @@ Tensors TorchscriptModule::run(const Tensors& inputs, size_t n_outputs) {
     fail(is_tracing() ? NXD_ERROR_UNSUPPORTED : NXD_ERROR_INVALID_ARGUMENT, class_name(),
          ": the TorchScript forward failed: ", first_lines(error.what()));
   }
-  Tensors outputs;
-  collect_outputs(result, class_name(), outputs);
-  check_argument(n_outputs >= 1 && n_outputs <= outputs.size(), class_name(), ": gives ",
-                 outputs.size(), " outputs, ", n_outputs, " were asked for");
-  outputs.resize(n_outputs);
-  return outputs;
+  const auto& returned = script_.get_method("forward").function().getSchema().returns();
+  Outputs outputs(result, returned.empty() ? nullptr : returned[0].type(), class_name());
+  name_outputs(std::move(outputs.paths));
+  const size_t count = outputs.tensors.size(),
+               wanted = n_outputs == kAllOutputs ? count : n_outputs;
+  check_argument(wanted >= 1 && wanted <= count, class_name(), ": gives ", count, " outputs, ",
+                 wanted, " were asked for");
+  outputs.tensors.resize(wanted);
+  return std::move(outputs.tensors);
 }
 
 Tensors TorchscriptModule::forward(const Tensors& inputs, size_t n_outputs) {

@@ -40,8 +40,9 @@ Module::Tensors Module::call(const Tensors& inputs, size_t n_outputs) {
   // By value: a recomputation outlives this call.
   const auto run = [this, n_outputs](const Tensors& given) {
     Tensors outputs = forward(given, n_outputs);
-    check_internal(outputs.size() == n_outputs, class_name_, ": gave ", outputs.size(),
-                   " outputs where ", n_outputs, " were asked for");
+    check_internal(outputs.size() == n_outputs || n_outputs == kAllOutputs, class_name_, ": gave ",
+                   outputs.size(), " outputs where ", n_outputs, " were asked for");
+    if (!names_outputs_) number_outputs(outputs.size());
     return outputs;
   };
   if (CallTracer* tracer = CallTracer::current()) {
@@ -49,6 +50,17 @@ Module::Tensors Module::call(const Tensors& inputs, size_t n_outputs) {
   }
   const bool recompute = recomputes_ && at::GradMode::is_enabled();
   return recompute ? call_recomputed(*this, inputs, run) : run(inputs);
+}
+
+void Module::name_outputs(std::vector<std::string> paths) {
+  names_outputs_ = true;
+  output_paths_ = std::move(paths);
+}
+
+void Module::number_outputs(size_t count) {
+  output_paths_.resize(std::min(count, output_paths_.size()));
+  while (output_paths_.size() < count)
+    output_paths_.push_back(std::to_string(output_paths_.size()));
 }
 
 void Module::set_training(bool training) {

@@ -2,6 +2,7 @@
 
 #include <ATen/core/Tensor.h>
 
+#include <cstdint>
 #include <memory>
 #include <string>
 #include <utility>
@@ -30,6 +31,10 @@ class Module : public std::enable_shared_from_this<Module> {
   virtual ~Module() = default;
   Module(const Module&) = delete;
   Module& operator=(const Module&) = delete;
+
+  // Asked for in place of a number of outputs: all that the forward's code gives. Only of a module
+  // whose counts_outputs holds.
+  static constexpr size_t kAllOutputs = SIZE_MAX;
 
   // Checks the context, then runs the module, under the eyes of this thread's CallTracer if there
   // is one; n_outputs results are asked for and given.
@@ -66,6 +71,13 @@ class Module : public std::enable_shared_from_this<Module> {
   // operators, and functions that go through call_opaque: a trace records these one by one.
   virtual bool is_leaf() const { return true; }
 
+  // True if the forward knows itself how many outputs it has.
+  virtual bool counts_outputs() const { return false; }
+  // The path of each output of the last forward: names, keys and positions that lead to it in the
+  // result, joined by dots. A list has "0", "1" and so on. A module that names its outputs lists
+  // all that it can give, asked for or not.
+  const std::vector<std::string>& output_paths() const { return output_paths_; }
+
   // The module's path becomes its name: what random sites are keyed on besides parameters.
   virtual void set_site(const std::string& path) { (void)path; }
 
@@ -79,6 +91,9 @@ class Module : public std::enable_shared_from_this<Module> {
  protected:
   virtual Tensors forward(const Tensors& inputs, size_t n_outputs) = 0;
 
+  // For forwards whose outputs are no plain list: the paths of all that they can give.
+  void name_outputs(std::vector<std::string> paths);
+
   // For subclasses: fails unless the number of inputs and outputs is in range, on all ranks of the
   // group that the forward communicates in, if any.
   void check_arity(const Tensors& inputs, size_t n_outputs, size_t min_inputs, size_t max_inputs,
@@ -88,11 +103,14 @@ class Module : public std::enable_shared_from_this<Module> {
   void check_name(const std::string& name) const;
   // Before a call: parameters are of one step, and have values where there are values to compute.
   void check_parameters(const Tensors& inputs) const;
+  void number_outputs(size_t count);
 
   std::shared_ptr<Context> context_;
   std::string class_name_;
   bool training_ = true;
   bool recomputes_ = false;
+  bool names_outputs_ = false;
+  std::vector<std::string> output_paths_;
   Named<std::shared_ptr<Module>> children_;
   Named<std::shared_ptr<Parameter>> parameters_;
   Attachment attachment_;

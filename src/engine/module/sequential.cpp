@@ -10,6 +10,7 @@ Module::Tensors Sequential::forward(const Tensors& inputs, size_t n_outputs) {
   for (size_t i = 0; i < children().size(); ++i) {
     values = children()[i].second->call(values, i + 1 == children().size() ? n_outputs : 1);
   }
+  name_outputs(children().back().second->output_paths());
   return values;
 }
 

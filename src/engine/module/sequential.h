@@ -15,6 +15,9 @@ class Sequential : public Module {
       : Module(std::move(context), "Sequential") {}
 
   bool is_leaf() const override { return false; }
+  bool counts_outputs() const override {
+    return !children().empty() && children().back().second->counts_outputs();
+  }
 
  protected:
   Tensors forward(const Tensors& inputs, size_t n_outputs) override;

@@ -11,6 +11,7 @@
 #include "engine/module/module_tree.h"
 #include "engine/ops/autocast.h"
 #include "engine/training/local_module.h"
+#include "engine/training/loss_place.h"
 #include "engine/training/loss_weights.h"
 
 namespace nxd {
@@ -63,13 +64,13 @@ std::shared_ptr<ModulePipeline> ModulePipeline::create(std::shared_ptr<Module> r
     self->traced_ = self->check_inputs(inputs);
     const auto graph = self->trace_for(inputs);
     self->find_cuts(*graph);
-    self->graph_text_ = graph->to_text();
+    self->keep_texts(*graph);
     if (!self->options_.trace_path.empty() && context->rank() == 0) {
       write_graph(*graph, self->options_.trace_path);
     }
     self->stages_ = std::make_shared<ModuleStages>(
         self->root_, graph, partition_at(*graph, self->options_.cuts), self->options_.shape,
-        ModuleStages::Options{self->options_.loss_output, self->options_.keep_outputs});
+        self->loss_of(*graph), self->options_.keep_outputs);
   } catch (...) {
     PipelineRunner::reject(*context);
     throw;
@@ -113,6 +114,16 @@ std::shared_ptr<const Graph> ModulePipeline::trace_for(const Module::Tensors& in
   }
   return std::make_shared<const Graph>(
       trace(root_, examples, options_.num_outputs, options_.trace));
+}
+
+size_t ModulePipeline::loss_of(const Graph& graph) const {
+  return options_.loss_path.empty() ? options_.loss_output : find_loss(graph, options_.loss_path);
+}
+
+void ModulePipeline::keep_texts(const Graph& graph) {
+  graph_text_ = graph.to_text();
+  output_paths_ = graph.output_paths;
+  output_paths_.resize(graph.outputs.size());
 }
 
 void ModulePipeline::find_cuts(const Graph& graph) {
@@ -182,8 +193,8 @@ void ModulePipeline::prepare(const Module::Tensors& inputs) {
   try {
     agree_on(Proposal(context()->rank()).attempt([&] {
       const auto graph = trace_for(inputs);
-      stages_->reshape(graph, partition_at(*graph, options_.cuts));
-      graph_text_ = graph->to_text();
+      stages_->reshape(graph, partition_at(*graph, options_.cuts), loss_of(*graph));
+      keep_texts(*graph);
     }));
   } catch (...) {
     traced_ = signature;
@@ -217,9 +228,11 @@ std::vector<double> ModulePipeline::loss_weights(const Module::Tensors& inputs) 
   return nxd::loss_weights(*context(), each, options_.ignore_index, !options_.labels_shifted);
 }
 
-double ModulePipeline::run_batch(const Module::Tensors& inputs, bool training) {
+double ModulePipeline::run_batch(const Module::Tensors& inputs, bool training, size_t n_outputs) {
   prepare(inputs);
   try {
+    check_argument(n_outputs <= output_paths_.size(), "num_outputs: expected at most ",
+                   output_paths_.size(), ", as many as the model was traced for, got ", n_outputs);
     stages_->set_batch(inputs, loss_weights(inputs));
   } catch (...) {
     // The run fails as it begins, and tells its neighbours.
@@ -261,16 +274,16 @@ Module::Tensors ModulePipeline::by_name(const std::vector<std::string>& names,
   return inputs;
 }
 
-double ModulePipeline::run_train(const Module::Tensors& inputs) { return run_batch(inputs, true); }
+double ModulePipeline::run_train(const Module::Tensors& inputs) {
+  return run_batch(inputs, true, 0);
+}
 
 ModulePipeline::Evaluation ModulePipeline::run_eval(const Module::Tensors& inputs,
                                                     size_t n_outputs) {
-  check_argument(n_outputs <= options_.num_outputs, "num_outputs: expected at most ",
-                 options_.num_outputs, ", as many as the model was traced for, got ", n_outputs);
   Evaluation result;
   {
     const EvaluationScope evaluation(*root_);
-    result.loss = run_batch(inputs, false);
+    result.loss = run_batch(inputs, false, n_outputs);
   }
   result.outputs.resize(n_outputs);
   for (size_t i = 0; i < n_outputs && pipeline_->has_loss(); ++i)

@@ -21,7 +21,9 @@ struct ModulePipelineOptions {
   std::string layer_class;  // "" when there is none
   std::vector<std::string> cuts;
   TraceOptions trace;
-  size_t num_outputs = 1, loss_output = 0;
+  size_t num_outputs = 1;  // or Module::kAllOutputs
+  size_t loss_output = 0;
+  std::string loss_path;  // instead of loss_output; "" when there is none
   bool by_tokens = false;
   size_t labels_input = 0;
   int64_t ignore_index = -100;
@@ -60,6 +62,8 @@ class ModulePipeline {
   const std::shared_ptr<Module>& local_module() const { return local_; }
   const std::vector<std::string>& local_module_names() const { return local_names_; }
   const std::vector<std::string>& cuts() const { return options_.cuts; }
+  // The outputs that run_eval gives, as Module::output_paths has them.
+  const std::vector<std::string>& output_paths() const { return output_paths_; }
   const std::string& graph_text() const { return graph_text_; }
   const std::vector<std::string>& unsplit() const { return stages_->unsplit(); }
 
@@ -78,13 +82,15 @@ class ModulePipeline {
   Signature check_inputs(const Module::Tensors& inputs) const;
   std::shared_ptr<const Graph> trace_for(const Module::Tensors& inputs) const;
   void find_cuts(const Graph& graph);
+  size_t loss_of(const Graph& graph) const;
+  void keep_texts(const Graph& graph);
   void keep_own_parameters();
   void make_local_module();
   void give_value(const NamedParameter& entry);
   void prepare(const Module::Tensors& inputs);
   void add_sizes(Proposal& proposal, const Module::Tensors& inputs) const;
   void agree_on(const Proposal& proposal) const;
-  double run_batch(const Module::Tensors& inputs, bool training);
+  double run_batch(const Module::Tensors& inputs, bool training, size_t n_outputs);
   std::vector<double> loss_weights(const Module::Tensors& inputs) const;
   at::Tensor joined_output(size_t index) const;
 
@@ -96,6 +102,7 @@ class ModulePipeline {
   std::shared_ptr<Module> local_;
   std::vector<std::string> local_names_;
   std::string graph_text_;
+  std::vector<std::string> output_paths_;
 };
 
 }  // namespace nxd

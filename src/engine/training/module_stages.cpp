@@ -44,15 +44,17 @@ PipelineBuffer buffer_over(const at::Tensor& tensor) {
 
 ModuleStages::ModuleStages(std::shared_ptr<Module> root, std::shared_ptr<const Graph> graph,
                            const Partition& partition, const PipelineShape& shape,
-                           const Options& options)
+                           size_t loss_output, bool keep_outputs)
     : root_(std::move(root)),
       shape_(shape),
-      options_(options),
+      keep_outputs_(keep_outputs),
       rank_(root_->context()->parallel().rank(NXD_AXIS_PIPELINE)) {
-  reshape(std::move(graph), partition);
+  reshape(std::move(graph), partition, loss_output);
 }
 
-void ModuleStages::reshape(std::shared_ptr<const Graph> graph, const Partition& partition) {
+void ModuleStages::reshape(std::shared_ptr<const Graph> graph, const Partition& partition,
+                           size_t loss_output) {
+  loss_output_ = loss_output;
   executors_.clear();
   inputs_.clear();
   outputs_.clear();
@@ -192,15 +194,15 @@ PipelineBuffers ModuleStages::give_outputs(int chunk, const Module::Tensors& out
                                        : torch::autograd::Edge());
     buffers.push_back(buffer_over(output));
   }
-  if (options_.keep_outputs) stash.kept = outputs;
+  if (keep_outputs_) stash.kept = outputs;
   return buffers;
 }
 
 void ModuleStages::take_root_outputs(int microbatch, const Module::Tensors& outputs, Stash& stash) {
   const auto at = static_cast<size_t>(microbatch);
-  const at::Tensor& loss = outputs[options_.loss_output];
+  const at::Tensor& loss = outputs[loss_output_];
   const bool is_loss = loss.defined() && loss.dim() == 0 && loss.is_floating_point();
-  check_argument(is_loss || !training_, "loss_output: expected the output ", options_.loss_output,
+  check_argument(is_loss || !training_, "loss_output: expected the output ", loss_output_,
                  " to be a scalar, got ",
                  loss.defined() ? text("shape ", loss.sizes()) : std::string("nothing"));
   if (is_loss) losses_[at] = loss.item<double>();

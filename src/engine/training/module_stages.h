@@ -19,15 +19,12 @@ namespace nxd {
 // of autograd, and of a stage's outputs no values unless told to.
 class ModuleStages : public PipelineStages {
  public:
-  struct Options {
-    size_t loss_output = 0;
-    bool keep_outputs = false;
-  };
   ModuleStages(std::shared_ptr<Module> root, std::shared_ptr<const Graph> graph,
-               const Partition& partition, const PipelineShape& shape, const Options& options);
+               const Partition& partition, const PipelineShape& shape, size_t loss_output,
+               bool keep_outputs);
 
   // Takes other shapes, cut at the same places. No run may be under way.
-  void reshape(std::shared_ptr<const Graph> graph, const Partition& partition);
+  void reshape(std::shared_ptr<const Graph> graph, const Partition& partition, size_t loss_output);
 
   const std::vector<StageExecutor>& executors() const { return executors_; }  // of each chunk
   SharedParameters& shared() { return *shared_; }
@@ -85,7 +82,8 @@ class ModuleStages : public PipelineStages {
 
   std::shared_ptr<Module> root_;
   PipelineShape shape_;
-  Options options_;
+  size_t loss_output_ = 0;
+  bool keep_outputs_;
   int rank_;
   std::vector<StageExecutor> executors_;
   std::vector<std::vector<PipelineValue>> inputs_, outputs_;

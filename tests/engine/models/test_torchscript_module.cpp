@@ -1,54 +1,19 @@
 // Modules of TorchScript files: values, losses and gradients are those of libtorch's own run of the
 // file; one that calls submodules trains in any layout as on one rank, and is written back; files
 // and forwards that cannot work are refused by name.
-#include <ATen/ATen.h>
-#include <torch/csrc/jit/api/module.h>
 #include <torch/csrc/jit/serialization/import.h>
 
 #include <filesystem>
 #include <fstream>
 
 #include "capi/pipeline_support.h"
-#include "support/temp_dir.h"
+#include "support/torchscript_file.h"
 
 #include "support/check.h"
 
 using namespace nxd_test;
 
 namespace {
-
-namespace jit = torch::jit;
-
-at::Tensor numbers(at::IntArrayRef shape, int64_t phase, at::ScalarType dtype = at::kDouble) {
-  int64_t count = 1;
-  for (const int64_t size : shape) count *= size;
-  return at::arange(count, at::kDouble)
-      .add(static_cast<double>(phase))
-      .mul(0.7)
-      .sin()
-      .mul(0.5)
-      .reshape(shape)
-      .to(dtype)
-      .contiguous();
-}
-
-jit::Module linear(const std::string& name, int64_t in, int64_t out, at::ScalarType dtype) {
-  jit::Module made("__torch__." + name);
-  made.register_parameter("weight", numbers({out, in}, in, dtype).requires_grad_(), false);
-  made.register_parameter("bias", numbers({out}, out, dtype).requires_grad_(), false);
-  made.define(R"(
-    def forward(self, x: Tensor) -> Tensor:
-      return torch.linear(x, self.weight, self.bias)
-  )");
-  return made;
-}
-
-jit::Module function(const std::string& name, const std::string& body) {
-  jit::Module made("__torch__." + name);
-  made.register_attribute("training", c10::BoolType::get(), true);
-  made.define("\ndef forward(self, x: Tensor) -> Tensor:\n  return " + body + "\n");
-  return made;
-}
 
 // As nn.Sequential: the forward passes its input on from child to child.
 jit::Module chain(at::ScalarType dtype = at::kDouble) {
@@ -67,45 +32,7 @@ jit::Module chain(at::ScalarType dtype = at::kDouble) {
   return made;
 }
 
-struct File {
-  explicit File(const jit::Module& module) { module.save(path); }
-  TempDir directory;
-  std::string path = directory.path() + "/module.pt";
-};
-
-Module load(nxd_context_t* ctx, const std::string& path) {
-  nxd_module_t* out = nullptr;
-  NXD_TEST_OK(nxd_model_from_torchscript(ctx, path.c_str(), &out));
-  return Module(out);
-}
-
-at::Tensor numbers_of(const std::vector<double>& values) {
-  return at::tensor(at::ArrayRef<double>(values), at::kDouble);
-}
-
-Tensor rows(int64_t first, int64_t count, nxd_dtype_t dtype = NXD_DTYPE_F64) {
-  std::vector<double> all;
-  for (int64_t i = first * 6; i < (first + count) * 6; ++i) {
-    all.push_back(std::cos(0.9 * static_cast<double>(i)));
-  }
-  const int64_t shape[] = {count, 6};
-  const at::Tensor data = numbers_of(all).to(dtype == NXD_DTYPE_F32 ? at::kFloat : at::kDouble);
-  nxd_tensor_t* out = nullptr;
-  NXD_TEST_OK(nxd_tensor_from_data(data.data_ptr(), data.nbytes(), shape, 2, dtype, &out));
-  return Tensor(out);
-}
-
-std::vector<double> values_of(const at::Tensor& tensor) {
-  const at::Tensor flat = tensor.detach().to(at::kDouble).contiguous();
-  return {flat.data_ptr<double>(), flat.data_ptr<double>() + flat.numel()};
-}
-
 // Loss and gradients of libtorch's own, for the same rows.
-void backward_of(const Tensor& loss) {
-  nxd_tensor_t* of = loss.get();
-  NXD_TEST_OK(nxd_backward(&of, nullptr, 1, 0));
-}
-
 struct Wanted {
   double loss = 0;
   Named gradients;

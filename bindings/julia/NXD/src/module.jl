@@ -65,6 +65,13 @@ end
 add_child!(parent::ModuleNode, name::AbstractString, child::ModuleNode) =
     check(nxd_module_add_child(parent, name, child))
 
+"""
+The path of each output that the last forward could give: names, keys and positions that lead to it in
+the result, joined by dots.
+"""
+output_paths(m::ModuleNode) =
+    named(nxd_module_get_output_count, nxd_module_get_output_path, m)
+
 class_name(m::ModuleNode) = strings(out -> nxd_module_get_class_name(m, out))
 
 "A module below this one by its dotted path."

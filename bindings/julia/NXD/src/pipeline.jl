@@ -213,15 +213,18 @@ end
 local_module(pipeline::Pipeline) =
     given(out -> nxd_pp_get_local_module(pipeline, out), ModuleNode; owner = pipeline)
 
-function named(count, name, pipeline)
-    n = Int(value(out -> count(pipeline, out), Csize_t))
-    [strings(out -> name(pipeline, i, out)) for i in 0:n - 1]
+function named(count, name, owner)
+    n = Int(value(out -> count(owner, out), Csize_t))
+    [strings(out -> name(owner, i, out)) for i in 0:n - 1]
 end
 "Paths of the modules that this rank's stages call."
 local_module_names(pipeline::Pipeline) =
     named(nxd_pp_get_local_module_count, nxd_pp_get_local_module_name, pipeline)
 "Paths of the modules that the cuts come after."
 cuts(pipeline::Pipeline) = named(nxd_pp_get_cut_count, nxd_pp_get_cut, pipeline)
+"Paths of the outputs that `evaluate` gives, in its order."
+output_paths(pipeline::Pipeline) =
+    named(nxd_pp_get_output_count, nxd_pp_get_output_path, pipeline)
 "Parameters whose weight gradients a zero-bubble schedule cannot put off."
 unsplit(pipeline::Pipeline) = named(nxd_pp_get_unsplit_count, nxd_pp_get_unsplit_name, pipeline)
 "The traced graph as text."

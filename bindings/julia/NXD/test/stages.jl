@@ -101,7 +101,10 @@ const small_llama = """{"model_type": "llama", "hidden_size": 32, "num_hidden_la
         init_model_parallel!(ctx; pipeline_parallel_size = 2)
         llama = NXD.model(ctx, small_llama; device = :meta)
         example, input = Tensor(Int64, 16, 4; device = :meta), Tensor(ids)
-        pipeline = Pipeline(llama, example, example; num_microbatches = 2, broadcast_and_average_loss = true)
+        pipeline = Pipeline(llama, example, example; num_microbatches = 2, broadcast_and_average_loss = true,
+                            loss_path = "loss", num_outputs = 2)
+        paths = (NXD.output_paths(pipeline), NXD.output_paths(llama),
+                 thrown(() -> Pipeline(llama, example, example; loss_path = "losss")).status)
         ddp = Ddp(NXD.local_module(pipeline))
         NXD.ddp!(pipeline, ddp)
         loss = train!(pipeline, input, input)
@@ -112,12 +115,13 @@ const small_llama = """{"model_type": "llama", "hidden_size": 32, "num_hidden_la
         NXD.finish!(ddp)
         NXD.ddp!(pipeline, nothing)
         (loss, again, NXD.evaluate(pipeline, input, input).loss,
-         NXD.cuts(pipeline), length(NXD.local_module_names(pipeline)), occursin("lm_head", NXD.graph_text(pipeline)))
+         NXD.cuts(pipeline), length(NXD.local_module_names(pipeline)), occursin("lm_head", NXD.graph_text(pipeline)), paths)
     end
     @test found[1][1] == found[2][1]
     @test found[1][1] ≈ whole rtol = 1e-5
     @test found[1][2] < found[1][1] && found[1][3] < found[1][2] + 1e-3
     @test length(found[1][4]) == 1 && found[1][5] > 0 && found[1][6]
+    @test all(f -> f[7] == (["loss", "logits"], ["loss", "logits"], :invalid_argument), found)
 
     found = two_ranks(seed = 3) do r, ctx
         init_model_parallel!(ctx; pipeline_parallel_size = 2)

@@ -27,6 +27,8 @@ nxd_status_t nxd_model_create(nxd_context_t* ctx, const char* config_json, const
 nxd_status_t nxd_model_from_pretrained(nxd_context_t* ctx, const char* directory, const nxd_model_options_t* options, nxd_module_t** out_model);
 nxd_status_t nxd_model_from_torchscript(nxd_context_t* ctx, const char* path, nxd_module_t** out_module);
 nxd_status_t nxd_model_save_torchscript(nxd_module_t* root, const char* path);
+nxd_status_t nxd_module_get_output_count(nxd_module_t* module, size_t* out_count);
+nxd_status_t nxd_module_get_output_path(nxd_module_t* module, size_t index, const char** out_path);
 nxd_status_t nxd_model_get_step_flops(nxd_module_t* model, int64_t batch, int64_t sequence, double* out_flops);
 """
 

@@ -45,6 +45,7 @@ struct nxd_pp_options {
   const char* trace_file_path;
   nxd_leaf_fn leaf_rule;
   void* leaf_rule_data;
+  const char* loss_path;
 };
 """
 
@@ -57,6 +58,8 @@ nxd_status_t nxd_pp_run_train_named(nxd_pp_t* pp, const char* const* names, nxd_
 nxd_status_t nxd_pp_run_eval_named(nxd_pp_t* pp, const char* const* names, nxd_tensor_t* const* inputs, size_t num_inputs, double* out_loss, nxd_tensor_t** outputs, size_t num_outputs);
 nxd_status_t nxd_pp_get_losses(nxd_pp_t* pp, double* losses, size_t cap, size_t* out_count);
 nxd_status_t nxd_pp_set_ddp(nxd_pp_t* pp, nxd_ddp_t* ddp);
+nxd_status_t nxd_pp_get_output_count(nxd_pp_t* pp, size_t* out_count);
+nxd_status_t nxd_pp_get_output_path(nxd_pp_t* pp, size_t index, const char** out_path);
 nxd_status_t nxd_pp_get_local_module(nxd_pp_t* pp, nxd_module_t** out_module);
 nxd_status_t nxd_pp_get_local_module_count(nxd_pp_t* pp, size_t* out_count);
 nxd_status_t nxd_pp_get_local_module_name(nxd_pp_t* pp, size_t index, const char** out_name);
@@ -91,7 +94,7 @@ class PpOptions(TypedDict, total=False):
     # of the model's inputs; NULL: a built-in model's own, else "input_0" and so on
     input_names: Sequence[str]
     num_input_names: int
-    # of the model's forward; 0: 1
+    # of the model's forward; 0: 1, or with loss_path all that a module of a TorchScript file gives
     num_outputs: int
     # which of them is the loss: a scalar
     loss_output: int
@@ -120,6 +123,10 @@ class PpOptions(TypedDict, total=False):
     leaf_rule: Any
     # used as long as the pipeline lives
     leaf_rule_data: Any
+    # output_loss_value_spec: the path of the loss in the outputs of the model's forward
+    # (nxd_module_get_output_path), such as "losses.lm"; NULL: the loss is loss_output, which is 0
+    # otherwise
+    loss_path: str
 
 
 FIELDS: dict[str, dict[str, type]] = {

@@ -760,7 +760,7 @@ fn layout_of_nxd_model_options_t() {
 
 #[test]
 fn layout_of_nxd_pp_options_t() {
-    assert_eq!((size_of::<nxd_pp_options_t>(), align_of::<nxd_pp_options_t>()), (176, 8));
+    assert_eq!((size_of::<nxd_pp_options_t>(), align_of::<nxd_pp_options_t>()), (184, 8));
     assert_eq!(place!(nxd_pp_options_t, struct_size), (0, 8), "struct_size");
     assert_eq!(place!(nxd_pp_options_t, num_microbatches), (8, 4), "num_microbatches");
     assert_eq!(place!(nxd_pp_options_t, virtual_size), (12, 4), "virtual_size");
@@ -790,6 +790,7 @@ fn layout_of_nxd_pp_options_t() {
     assert_eq!(place!(nxd_pp_options_t, trace_file_path), (152, 8), "trace_file_path");
     assert_eq!(place!(nxd_pp_options_t, leaf_rule), (160, 8), "leaf_rule");
     assert_eq!(place!(nxd_pp_options_t, leaf_rule_data), (168, 8), "leaf_rule_data");
+    assert_eq!(place!(nxd_pp_options_t, loss_path), (176, 8), "loss_path");
 }
 
 #[test]

@@ -16,6 +16,10 @@ end
 @call libnxd nxd_model_from_torchscript(ctx::Ptr{nxd_context_t}, path::Cstring,
     out_module::Ptr{Ptr{nxd_module_t}})::nxd_status_t
 @call libnxd nxd_model_save_torchscript(root::Ptr{nxd_module_t}, path::Cstring)::nxd_status_t
+@call libnxd nxd_module_get_output_count(var"module"::Ptr{nxd_module_t},
+    out_count::Ptr{Csize_t})::nxd_status_t
+@call libnxd nxd_module_get_output_path(var"module"::Ptr{nxd_module_t}, index::Csize_t,
+    out_path::Ptr{Cstring})::nxd_status_t
 @call libnxd nxd_model_get_step_flops(model::Ptr{nxd_module_t}, batch::Int64, sequence::Int64,
     out_flops::Ptr{Cdouble})::nxd_status_t
 

@@ -30,6 +30,7 @@ struct nxd_pp_options_t
     trace_file_path::Cstring
     leaf_rule::Ptr{Cvoid}
     leaf_rule_data::Ptr{Cvoid}
+    loss_path::Cstring
 end
 
 @call libnxd nxd_pp_options_init(options::Ptr{nxd_pp_options_t}, size::Csize_t)::nxd_status_t
@@ -47,6 +48,9 @@ end
 @call libnxd nxd_pp_get_losses(pp::Ptr{nxd_pp_t}, losses::Ptr{Cdouble}, cap::Csize_t,
     out_count::Ptr{Csize_t})::nxd_status_t
 @call libnxd nxd_pp_set_ddp(pp::Ptr{nxd_pp_t}, ddp::Ptr{nxd_ddp_t})::nxd_status_t
+@call libnxd nxd_pp_get_output_count(pp::Ptr{nxd_pp_t}, out_count::Ptr{Csize_t})::nxd_status_t
+@call libnxd nxd_pp_get_output_path(pp::Ptr{nxd_pp_t}, index::Csize_t,
+    out_path::Ptr{Cstring})::nxd_status_t
 @call libnxd nxd_pp_get_local_module(pp::Ptr{nxd_pp_t},
     out_module::Ptr{Ptr{nxd_module_t}})::nxd_status_t
 @call libnxd nxd_pp_get_local_module_count(pp::Ptr{nxd_pp_t}, out_count::Ptr{Csize_t})::nxd_status_t

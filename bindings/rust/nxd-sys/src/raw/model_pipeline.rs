@@ -43,7 +43,7 @@ pub struct nxd_pp_options_t {
     /// of the model's inputs; NULL: a built-in model's own, else "input_0" and so on
     pub input_names: *const *const c_char,
     pub num_input_names: usize,
-    /// of the model's forward; 0: 1
+    /// of the model's forward; 0: 1, or with loss_path all that a module of a TorchScript file gives
     pub num_outputs: i32,
     /// which of them is the loss: a scalar
     pub loss_output: i32,
@@ -71,6 +71,8 @@ pub struct nxd_pp_options_t {
     pub leaf_rule: nxd_leaf_fn,
     /// used as long as the pipeline lives
     pub leaf_rule_data: *mut c_void,
+    /// output_loss_value_spec: the path of the loss in the outputs of the model's forward (nxd_module_get_output_path), such as "losses.lm"; NULL: the loss is loss_output, which is 0 otherwise
+    pub loss_path: *const c_char,
 }
 
 unsafe impl Versioned for nxd_pp_options_t {
@@ -105,8 +107,9 @@ extern "C" {
     /// value fails, and the message names the module and the operation.
     /// @param inputs   examples of the inputs of one run, whose shapes and dtypes count: dimension 0 is
     /// the batch. They may be on the meta device; NULL: left out in every run.
-    /// @return NXD_OK; INVALID_ARGUMENT (names of cuts, leaves or inputs unknown: the nearest are
-    /// given; sizes that do not divide; a schedule that does not admit the shape);
+    /// @return NXD_OK; INVALID_ARGUMENT (names of cuts, leaves or inputs, or the path of the loss,
+    /// unknown: the nearest are given; a path that leads to several outputs, or to one that is
+    /// no scalar; sizes that do not divide; a schedule that does not admit the shape);
     /// INVALID_STATE (model parallel not initialised; a value is read); UNSUPPORTED (an
     /// operator without a shape function); TIMEOUT; PEER_LOST.
     /// @since 0.1
@@ -134,7 +137,7 @@ extern "C" {
     /// @param outputs  filled, on the rank with the last stage, with num_outputs new handles: the
     /// model's outputs of all microbatches, joined along dimension 0, scalars as a
     /// vector; the caller destroys them. NULL elsewhere. outputs itself may be NULL
-    /// when num_outputs is 0.
+    /// when num_outputs is 0. They come in the order of nxd_pp_get_output_path.
     /// @since 0.1
     pub fn nxd_pp_run_eval(pp: *mut nxd_pp_t, inputs: *const *mut nxd_tensor_t, num_inputs: usize, out_loss: *mut f64, outputs: *mut *mut nxd_tensor_t, num_outputs: usize) -> nxd_status_t;
 
@@ -165,6 +168,15 @@ extern "C" {
     /// @param ddp  over nxd_pp_get_local_module.
     /// @since 0.1
     pub fn nxd_pp_set_ddp(pp: *mut nxd_pp_t, ddp: *mut nxd_ddp_t) -> nxd_status_t;
+
+    /// [local] Number of outputs that nxd_pp_run_eval gives at most.
+    /// @since 0.1
+    pub fn nxd_pp_get_output_count(pp: *mut nxd_pp_t, out_count: *mut usize) -> nxd_status_t;
+
+    /// [local] Path of an output, on any rank: as nxd_module_get_output_path gives it. Borrowed until
+    /// the next run: one with other shapes may give others.
+    /// @since 0.1
+    pub fn nxd_pp_get_output_path(pp: *mut nxd_pp_t, index: usize, out_path: *mut *const c_char) -> nxd_status_t;
 
     /// [local] The part of the model that this rank has: a tree of the same names whose modules and
     /// parameters are those of its stages; borrowed. Optimizers, ddps, saving and loading take it as a

@@ -311,8 +311,7 @@ extern "C" {
     /// @since 0.1
     pub fn nxd_move_model_to_device(root: *mut nxd_module_t, device: nxd_device_t) -> nxd_status_t;
 
-    /// [local] Casts all parameters to a dtype, in place; they keep their attributes, hooks and
-    /// handles.
+    /// [local] Casts all parameters to a dtype, in place; attributes, hooks and handles stay.
     ///
     /// Values and gradients are rounded once, to nearest even, or widened. Parameters on the meta
     /// device stay there, and get initial values of that dtype later. Optimizers, ddps and pipelines are

@@ -44,6 +44,8 @@ pub struct PipelineOptions<'a> {
     pub param_init: Option<&'a ParameterInit<'a>>,
     pub trace_file_path: Option<&'a str>,
     pub leaf_rule: Option<Box<LeafRule>>,
+    /// Where the loss lies in nested outputs, such as "losses.lm", in place of `loss_output`.
+    pub loss_path: Option<&'a str>,
 }
 
 /// A model that is traced, cut into stages and run by a schedule.
@@ -67,6 +69,7 @@ impl ModelPipeline {
         let names = Texts::new(&options.input_names)?;
         let class = options.transformer_layer_class.map(c_string).transpose()?;
         let trace = options.trace_file_path.map(c_string).transpose()?;
+        let loss_path = options.loss_path.map(c_string).transpose()?;
         let mut raw = sys::nxd_pp_options_t {
             virtual_size: options.virtual_size,
             schedule: options.schedule,
@@ -74,6 +77,7 @@ impl ModelPipeline {
             custom_schedule: options.custom_schedule.map_or(null_mut(), PipelineSchedule::as_raw),
             transformer_layer_class: class.as_ref().map_or(null(), |text| text.as_ptr()),
             trace_file_path: trace.as_ref().map_or(null(), |text| text.as_ptr()),
+            loss_path: loss_path.as_ref().map_or(null(), |text| text.as_ptr()),
             num_outputs: options.num_outputs,
             loss_output: options.loss_output,
             loss: options.loss,
@@ -190,6 +194,11 @@ impl ModelPipeline {
     /// Paths of the modules that cuts come after.
     pub fn cuts(&self) -> Result<Vec<String>> {
         self.names(sys::nxd_pp_get_cut_count, sys::nxd_pp_get_cut)
+    }
+
+    /// Paths of the outputs that [`evaluate`](Self::evaluate) gives, in its order.
+    pub fn output_paths(&self) -> Result<Vec<String>> {
+        self.names(sys::nxd_pp_get_output_count, sys::nxd_pp_get_output_path)
     }
 
     /// Modules of this rank's stages that cannot put their weight gradients off.

@@ -150,6 +150,19 @@ impl Module {
         Ok(unsafe { string(name) })
     }
 
+    /// The path of each output that the last forward could give: names, keys and positions that lead
+    /// to it in the result, joined by dots.
+    pub fn output_paths(&self) -> Result<Vec<String>> {
+        let count = get(|out| unsafe { sys::nxd_module_get_output_count(self.as_raw(), out) })?;
+        (0..count)
+            .map(|i| {
+                let mut path = null();
+                check(unsafe { sys::nxd_module_get_output_path(self.as_raw(), i, &mut path) })?;
+                Ok(unsafe { string(path) })
+            })
+            .collect()
+    }
+
     /// A module below this one by its dotted path; "" is the module itself.
     pub fn module(&self, path: &str) -> Result<&Module> {
         let path = c_string(path)?;

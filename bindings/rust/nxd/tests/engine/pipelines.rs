@@ -23,6 +23,8 @@ fn a_model_in_stages() {
             num_microbatches: 2,
             broadcast_and_average_loss: true,
             pipeline_cuts: vec!["model.layers.0".into()],
+            loss_path: Some("loss"),
+            num_outputs: 2,
             leaf_rule: Some(Box::new(move |_, path, leaf| {
                 seen.borrow_mut().push(path.to_string());
                 Ok(leaf)
@@ -32,6 +34,11 @@ fn a_model_in_stages() {
         let mut pipeline = ModelPipeline::create(&model, &inputs, options)?;
         assert!(!asked.borrow().is_empty());
         assert_eq!(pipeline.cuts()?, ["model.layers.0"]);
+        assert_eq!(pipeline.output_paths()?, ["loss", "logits"]);
+        assert_eq!(model.output_paths()?, ["loss", "logits"]);
+        let near = PipelineOptions { loss_path: Some("losss"), ..Default::default() };
+        let near = ModelPipeline::create(&model, &inputs, near).map(drop).unwrap_err();
+        assert!(near.message().contains("near names: loss"), "{}", near);
         assert!(pipeline.graph_text()?.contains("model.layers.1"));
         assert!(!pipeline.local_module_names()?.is_empty());
         assert_eq!(pipeline.pipeline().has_loss()?, ctx.rank()? == 1);
