@@ -5,6 +5,7 @@
 #include <map>
 #include <mutex>
 #include <sstream>
+#include <tuple>
 #include <utility>
 #include <vector>
 
@@ -58,10 +59,11 @@ const std::string& processor_features() {
 
 }  // namespace
 
-std::shared_ptr<PjrtClient> PjrtClient::load(const std::string& plugin_path, int devices) {
+std::shared_ptr<PjrtClient> PjrtClient::load(const std::string& plugin_path, int devices,
+                                             int number) {
   static auto* mutex = new std::mutex;
   static auto* clients =
-      new std::map<std::pair<const PjrtPlugin*, int>, std::shared_ptr<PjrtClient>>;
+      new std::map<std::tuple<const PjrtPlugin*, int, int>, std::shared_ptr<PjrtClient>>;
   check_argument(devices >= 1, "devices: expected 1 or more, got ", devices);
   auto plugin = PjrtPlugin::load(plugin_path);
   if (plugin->is_foreign()) {
@@ -70,7 +72,7 @@ std::shared_ptr<PjrtClient> PjrtClient::load(const std::string& plugin_path, int
          "before the first use of the device");
   }
   const std::lock_guard<std::mutex> lock(*mutex);
-  auto& client = (*clients)[{plugin.get(), devices}];
+  auto& client = (*clients)[{plugin.get(), devices, number}];
   if (!client) client.reset(new PjrtClient(std::move(plugin), devices));
   return client;
 }

@@ -6,6 +6,7 @@
 #include "core/base/environment.h"
 #include "core/base/error.h"
 #include "engine/device/recorded_device.h"
+#include "engine/stablehlo/client_lease.h"
 #include "engine/stablehlo/pjrt_program.h"
 
 namespace nxd {

@@ -4,8 +4,9 @@
 #include <c10/core/impl/LocalDispatchKeySet.h>
 
 #include <algorithm>
-#include <atomic>
 #include <cstdint>
+#include <map>
+#include <memory>
 #include <mutex>
 #include <optional>
 #include <set>
@@ -15,11 +16,11 @@
 #include "core/base/error.h"
 #include "core/base/hash.h"
 #include "core/base/log.h"
-#include "core/pjrt/pjrt_search.h"
 #include "engine/device/device_metrics.h"
 #include "engine/device/node_replay.h"
 #include "engine/device/replay_plan.h"
 #include "engine/dtype.h"
+#include "engine/stablehlo/client_lease.h"
 #include "engine/stablehlo/replica_meeting.h"
 #include "engine/stablehlo/stablehlo_module.h"
 
@@ -141,53 +142,55 @@ void name_host_calls(const RecordedGraph& outline, const std::vector<int>& host_
   }
 }
 
-// The plug-in runs one graph of a client at a time, so that ranks that are threads of one process
-// would wait for one another without end in a collective that is part of their graphs.
-class ExchangeScope {
+// A module and its executables, one for each client that it has run on.
+class PjrtModule {
  public:
-  explicit ExchangeScope(bool exchanges) : exchanges_(exchanges) {
-    if (!exchanges_ || !under_way_.exchange(true)) return;
-    fail(NXD_ERROR_UNSUPPORTED,
-         "device xla: two ranks of this process run graphs with collectives ",
-         "through a PJRT plug-in, which runs one graph at a time; start a process for each rank, ",
-         "or set NXD_XLA_BACKEND=replay");
+  PjrtModule(const RecordedGraph& outline, const ModuleReplicas& replicas)
+      : outline_(outline), replicas_(replicas), module_(emitted()) {
+    text_digest_ = Hash().add(module_.text).value();
+    name_host_calls(outline, module_.host_nodes);
   }
-  ~ExchangeScope() {
-    if (exchanges_) under_way_ = false;
+  PjrtModule(const PjrtModule&) = delete;
+  PjrtModule& operator=(const PjrtModule&) = delete;
+
+  // Compiled if the client is new to it.
+  PjrtExecutable& executable_on(PjrtClient& client) {
+    const std::lock_guard<std::mutex> lock(mutex_);
+    std::shared_ptr<PjrtExecutable>& executable = executables_[&client];
+    if (executable) return *executable;
+    PjrtOptions options;
+    options.fast_compile = env::pjrt_fast_compile();
+    options.replicas = std::max(1, static_cast<int>(replicas_.ranks.size()));
+    // The text is large, and seldom wanted again.
+    if (module_.text.empty()) module_.text = emitted().text;
+    executable = client.compile(std::exchange(module_.text, {}), options);
+    return *executable;
   }
-  ExchangeScope(const ExchangeScope&) = delete;
-  ExchangeScope& operator=(const ExchangeScope&) = delete;
+  const StableHloModule& parts() const { return module_; }
+  uint64_t text_digest() const { return text_digest_; }
 
  private:
-  static std::atomic<bool> under_way_;
-  const bool exchanges_;
+  StableHloModule emitted() const {
+    return emit_stablehlo(outline_, replicas_, pjrt_client().target());
+  }
+
+  const RecordedGraph outline_;
+  const ModuleReplicas replicas_;
+  StableHloModule module_;  // without its text once it is compiled
+  uint64_t text_digest_ = 0;
+  std::mutex mutex_;
+  std::map<PjrtClient*, std::shared_ptr<PjrtExecutable>> executables_;
 };
-
-std::atomic<bool> ExchangeScope::under_way_{false};
-
-// The library's own functions with effects are those that ranks may meet in.
-bool has_own_effects(const RecordedGraph& outline, const std::vector<int>& host_nodes) {
-  return std::any_of(host_nodes.begin(), host_nodes.end(), [&](int index) {
-    const RecordedNode& node = *outline.nodes[static_cast<size_t>(index)];
-    const RecordedOperator& op = *node.call->op;
-    return op.is_effect && !op.is_alone && !op.replay && !node.call->results.empty();
-  });
-}
 
 class PjrtProgram final : public GraphProgram {
  public:
   explicit PjrtProgram(const RecordedGraph& outline)
-      : meeting_(meeting_of(outline)),
-        module_(emit_stablehlo(outline, replicas_of(outline), pjrt_client().target())),
-        client_(meeting_.node < 0 ? pjrt_client() : client_of_replicas(meeting_.ranks)) {
-    PjrtOptions options;
-    options.fast_compile = env::pjrt_fast_compile();
-    options.replicas = std::max(1, static_cast<int>(replicas_of(outline).ranks.size()));
-    executable_ = client_.compile(module_.text, options);
-    digest_ = Hash().add(module_.text).value();
-    module_.text.clear();
-    name_host_calls(outline, module_.host_nodes);
-    calls_ranks_ = has_own_effects(outline, module_.host_nodes);
+      : outline_(outline), meeting_(meeting_of(outline)) {
+    static const bool is_registered = [] {
+      register_custom_call(kHostNodeFunction, &run_host_node);
+      return true;
+    }();
+    check_internal(is_registered, "custom calls are not registered");
     for (const at::Tensor& leaf : outline.leaves) slots_.push_back(leaf);
     for (const int slot : outline.kept_slots) {
       leaf_of_result_.push_back(outline.overwritten_leaf(slot));
@@ -196,64 +199,83 @@ class PjrtProgram final : public GraphProgram {
     for (const auto& node : outline.nodes) {
       slots_.insert(slots_.end(), node->call->results.begin(), node->call->results.end());
     }
+    module_ = std::make_unique<PjrtModule>(outline, replicas_of(outline));
+    module_->executable_on(meeting_.node < 0 ? pjrt_client() : client_of_replicas(meeting_.ranks));
   }
 
   std::vector<at::Tensor> run(const RecordedGraph& graph, bool* has_overwritten) const override {
-    if (meeting_.node < 0) {
-      const ExchangeScope exchange(calls_ranks_);
-      *has_overwritten = !overwritten_leaves_.empty();
-      return run_together({&graph}).at(0);
-    }
+    *has_overwritten = !overwritten_leaves_.empty();
+    if (meeting_.node < 0) return run_alone(*module_, graph);
     const auto node = static_cast<size_t>(meeting_.node);
     ProcessGroup& group = *graph.nodes[node]->call->exchanges[meeting_.exchange].group;
-    *has_overwritten = !overwritten_leaves_.empty();
-    return run_as_replica(group, digest_, graph,
-                          [this](const Graphs& graphs) { return run_together(graphs); });
+    auto results = run_as_replica(group, module_->text_digest(), graph, [this](const Graphs& graphs) {
+      return run_together(*module_, client_of_replicas(meeting_.ranks), graphs);
+    });
+    return results ? std::move(*results) : run_alone(module_of_one_rank(), graph);
   }
 
  private:
+  std::vector<at::Tensor> run_alone(PjrtModule& module, const RecordedGraph& graph) const {
+    const ClientLease lease;
+    return run_together(module, lease.client(), {&graph}).at(0);
+  }
+
+  // For ranks that meet and have different graphs.
+  PjrtModule& module_of_one_rank() const {
+    const std::lock_guard<std::mutex> lock(mutex_);
+    if (!module_of_one_rank_) {
+      module_of_one_rank_ = std::make_unique<PjrtModule>(outline_, ModuleReplicas());
+    }
+    return *module_of_one_rank_;
+  }
+
   // The results of each graph, all of which are of this program's hash.
-  std::vector<std::vector<at::Tensor>> run_together(const Graphs& graphs) const {
+  std::vector<std::vector<at::Tensor>> run_together(PjrtModule& module, PjrtClient& client,
+                                                    const Graphs& graphs) const {
+    PjrtExecutable& executable = module.executable_on(client);
     std::vector<std::vector<PjrtBuffer>> inputs(graphs.size());
     std::vector<std::vector<PjrtBuffer*>> arguments(graphs.size());
     for (size_t i = 0; i < graphs.size(); ++i) {
-      inputs[i] = inputs_of(*graphs[i], i);
+      inputs[i] = inputs_of(module.parts(), client, *graphs[i], i);
       for (PjrtBuffer& input : inputs[i]) arguments[i].push_back(&input);
     }
     HostCalls calls;
     calls.graphs = graphs;
-    const auto execution = executable_->execute_on_devices(arguments, &calls);
+    const auto execution = executable.execute_on_devices(arguments, &calls);
     execution->wait();
     if (calls.error) throw *calls.error;
     std::vector<std::vector<at::Tensor>> results(graphs.size());
     for (size_t i = 0; i < graphs.size(); ++i) {
       for (size_t k = 0; k < graphs[i]->kept_slots.size(); ++k) {
-        results[i].push_back(result_of(*graphs[i], k, std::move(execution->outputs(i).at(k))));
+        results[i].push_back(
+            result_of(client, *graphs[i], k, std::move(execution->outputs(i).at(k))));
       }
     }
     return results;
   }
 
-  std::vector<PjrtBuffer> inputs_of(const RecordedGraph& graph, size_t device) const {
+  std::vector<PjrtBuffer> inputs_of(const StableHloModule& module, PjrtClient& client,
+                                    const RecordedGraph& graph, size_t device) const {
     std::vector<PjrtBuffer> inputs;
-    for (const int slot : module_.buffers) {
+    for (const int slot : module.buffers) {
       const bool is_overwritten = overwritten_leaves_.count(slot) != 0;
       inputs.push_back(
-          imported(client_, graph.leaves[static_cast<size_t>(slot)], is_overwritten, device));
+          imported(client, graph.leaves[static_cast<size_t>(slot)], is_overwritten, device));
     }
-    add_numbers(numbers<double>(graph, module_.floats), device, inputs);
-    add_numbers(numbers<int64_t>(graph, module_.integers), device, inputs);
+    add_numbers(client, numbers<double>(graph, module.floats), device, inputs);
+    add_numbers(client, numbers<int64_t>(graph, module.integers), device, inputs);
     return inputs;
   }
 
   // In the memory of the leaf that it overwrites, where there is one.
-  at::Tensor result_of(const RecordedGraph& graph, size_t index, PjrtBuffer&& buffer) const {
+  at::Tensor result_of(const PjrtClient& client, const RecordedGraph& graph, size_t index,
+                       PjrtBuffer&& buffer) const {
     const at::Tensor& declared = slots_[static_cast<size_t>(graph.kept_slots[index])];
-    if (leaf_of_result_[index] < 0) return taken(client_, std::move(buffer), declared);
+    if (leaf_of_result_[index] < 0) return taken(client, std::move(buffer), declared);
     const at::Tensor leaf = graph.leaves[static_cast<size_t>(leaf_of_result_[index])];
-    if (shares_memory(client_) && buffer.data() == leaf.data_ptr()) return leaf;
+    if (shares_memory(client) && buffer.data() == leaf.data_ptr()) return leaf;
     device_metrics::count_copied(leaf.nbytes());
-    return at::Tensor(leaf).copy_(taken(client_, std::move(buffer), declared));
+    return at::Tensor(leaf).copy_(taken(client, std::move(buffer), declared));
   }
 
   template <class Number>
@@ -272,42 +294,28 @@ class PjrtProgram final : public GraphProgram {
   }
 
   template <class Number>
-  void add_numbers(const std::vector<Number>& values, size_t device,
-                   std::vector<PjrtBuffer>& inputs) const {
+  static void add_numbers(PjrtClient& client, const std::vector<Number>& values, size_t device,
+                          std::vector<PjrtBuffer>& inputs) {
     if (values.empty()) return;
     const at::ScalarType dtype = c10::CppTypeToScalarType<Number>::value;
     const at::Tensor there = over_memory(const_cast<Number*>(values.data()),
                                          {static_cast<int64_t>(values.size())}, dtype)
-                                 .to(dtype_on_device(client_.target(), dtype));
-    inputs.push_back(client_.import_host(there.data_ptr(), pjrt_type(there), HostMemory::kCopied,
-                                         nullptr, device));
+                                 .to(dtype_on_device(client.target(), dtype));
+    inputs.push_back(client.import_host(there.data_ptr(), pjrt_type(there), HostMemory::kCopied,
+                                        nullptr, device));
   }
 
+  const RecordedGraph outline_;
   const ReplicaMeeting meeting_;
-  StableHloModule module_;  // without its text
-  PjrtClient& client_;
-  std::shared_ptr<PjrtExecutable> executable_;
-  uint64_t digest_ = 0;            // of the text
+  std::unique_ptr<PjrtModule> module_;
   std::vector<at::Tensor> slots_;  // on the meta device
   std::set<int> overwritten_leaves_;
   std::vector<int> leaf_of_result_;  // which is overwritten, or -1
-  bool calls_ranks_ = false;
+  mutable std::mutex mutex_;
+  mutable std::unique_ptr<PjrtModule> module_of_one_rank_;  // made when it is wanted
 };
 
 }  // namespace
-
-PjrtClient& pjrt_client() {
-  static const std::shared_ptr<PjrtClient> client = [] {
-    auto loaded = PjrtClient::load(find_pjrt_plugin());
-    if (loaded->platform() == "cpu" && !loaded->has_custom_calls()) {
-      fail(NXD_ERROR_UNSUPPORTED, "device xla: the plug-in ", loaded->description(),
-           " has no custom calls, which collectives need");
-    }
-    register_custom_call(kHostNodeFunction, &run_host_node);
-    return loaded;
-  }();
-  return *client;
-}
 
 PjrtClient& client_of_replicas(const std::vector<int>& ranks) {
   return *PjrtClient::load(pjrt_client().plugin().path(), static_cast<int>(ranks.size()));

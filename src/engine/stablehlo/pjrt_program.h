@@ -9,10 +9,6 @@
 
 namespace nxd {
 
-// The client of the plug-in that the environment names (find_pjrt_plugin). UNSUPPORTED where there
-// is none, or it cannot be used.
-PjrtClient& pjrt_client();
-
 // The client for ranks that are threads of this process, with a device for each.
 PjrtClient& client_of_replicas(const std::vector<int>& ranks);
 

@@ -11,7 +11,7 @@
 
 #include "core/base/error.h"
 #include "core/launch/launcher.h"
-#include "engine/stablehlo/pjrt_program.h"
+#include "engine/stablehlo/client_lease.h"
 
 namespace nxd {
 namespace {
@@ -132,8 +132,9 @@ ModuleReplicas replicas_of(const RecordedGraph& outline) {
   return out;
 }
 
-std::vector<at::Tensor> run_as_replica(ProcessGroup& group, uint64_t digest,
-                                       const RecordedGraph& graph, const RunTogether& run) {
+std::optional<std::vector<at::Tensor>> run_as_replica(ProcessGroup& group, uint64_t digest,
+                                                      const RecordedGraph& graph,
+                                                      const RunTogether& run) {
   const auto own = std::make_shared<Replica>();
   own->graph = graph;
   const WaitingScope waiting(own);
@@ -141,12 +142,10 @@ std::vector<at::Tensor> run_as_replica(ProcessGroup& group, uint64_t digest,
   const Offer offer{waiting.number, static_cast<int64_t>(digest)};
   std::vector<Offer> offers(static_cast<size_t>(group.size()));
   group.run(Call::all_gather(offer.data(), offers.data(), offer.size(), NXD_DTYPE_I64));
-  for (size_t i = 0; i < offers.size(); ++i) {
-    if (offers[i][1] == offers[0][1]) continue;
-    fail(NXD_ERROR_UNSUPPORTED, "device xla: ranks 0 and ", i, " of group ", group.name(),
-         ", threads of one process, have different graphs, and a PJRT plug-in runs one program; "
-         "start a process for each rank, or set NXD_XLA_BACKEND=replay");
-  }
+  const bool are_one_program = std::all_of(offers.begin(), offers.end(), [&](const Offer& other) {
+    return other[1] == offers[0][1];
+  });
+  if (!are_one_program) return std::nullopt;
   if (group.rank() == 0) {
     std::vector<std::shared_ptr<Replica>> replicas;
     for (const Offer& other : offers) {

@@ -1,6 +1,7 @@
 #pragma once
 
 #include <functional>
+#include <optional>
 #include <vector>
 
 #include "engine/device/recorded_graph.h"
@@ -26,9 +27,10 @@ using Graphs = std::vector<const RecordedGraph*>;
 using RunTogether = std::function<std::vector<std::vector<at::Tensor>>(const Graphs&)>;
 
 // Runs the graphs of all ranks of a group, whose threads call this at a time: one of them runs all,
-// in the order of ranks. An error is that of all. UNSUPPORTED when they are not of one program, as
-// the digest tells. Gives the results of this rank's graph.
-std::vector<at::Tensor> run_as_replica(ProcessGroup& group, uint64_t digest,
-                                       const RecordedGraph& graph, const RunTogether& run);
+// in the order of ranks. An error is that of all. Gives the results of this rank's graph; nothing
+// has run, on any rank, when they are not of one program, as the digest tells.
+std::optional<std::vector<at::Tensor>> run_as_replica(ProcessGroup& group, uint64_t digest,
+                                                      const RecordedGraph& graph,
+                                                      const RunTogether& run);
 
 }  // namespace nxd
