@@ -113,6 +113,18 @@ at::Tensor copy_from_and_resize(const at::Tensor& self, const at::Tensor& target
   return target;
 }
 
+#if TORCH_VERSION_MAJOR < 2
+// libtorch 1.13 makes a shallow copy of the wrapper, which forgets that it is a view: once anything
+// was written to the base, the copy reads as all of it. The wrapper of a view stays one.
+at::Tensor detach(const at::Tensor& self) {
+  const at::AutoDispatchBelowADInplaceOrView no_autograd;
+  at::Tensor detached = at::detach(self);
+  detached.unsafeGetTensorImpl()->set_version_counter(
+      self.unsafeGetTensorImpl()->version_counter());
+  return detached;
+}
+#endif
+
 at::Scalar item(const at::Tensor& self) {
   return Recording::value_of(device_value(self), "aten::item").item();
 }
@@ -168,6 +180,8 @@ struct Registrations {
   RecordedDeviceGuard guard{};
   torch::Library fallback{torch::Library::IMPL, "_", kRecordedKey, __FILE__, __LINE__};
   torch::Library aten{torch::Library::IMPL, "aten", kRecordedKey, __FILE__, __LINE__};
+  torch::Library autograd{torch::Library::IMPL, "aten", c10::DispatchKey::AutogradXLA, __FILE__,
+                          __LINE__};
 };
 
 void register_kernels(Registrations& r) {
@@ -187,6 +201,9 @@ void register_kernels(Registrations& r) {
   r.aten.impl("_copy_from", TORCH_FN(copy_from));
   r.aten.impl("_copy_from_and_resize", TORCH_FN(copy_from_and_resize));
   r.aten.impl("_local_scalar_dense", TORCH_FN(item));
+#if TORCH_VERSION_MAJOR < 2
+  r.autograd.impl("detach", TORCH_FN(detach));
+#endif
 }
 
 }  // namespace
