@@ -1,9 +1,8 @@
 #include "engine/module/tape.h"
 
 #include <ATen/ATen.h>
-#include <torch/csrc/autograd/autograd.h>
 
-#include "engine/ops/autocast.h"
+#include "engine/autograd/gradients.h"
 #include "engine/tensor/call_tracer.h"
 
 namespace nxd {
@@ -32,7 +31,7 @@ Module::Tensors Tape::backward(const Module::Tensors& grad_outputs) {
   check_state(!used_, class_name_, ": the tape was used already");
   check_argument(grad_outputs.size() == outputs_.size(), "num_outputs: expected ", outputs_.size(),
                  ", got ", grad_outputs.size());
-  torch::autograd::variable_list roots, grads;
+  Module::Tensors roots, grads;
   for (size_t i = 0; i < outputs_.size(); ++i) {
     const at::Tensor &output = outputs_[i], &grad = grad_outputs[i];
     if (!output.defined() || !output.requires_grad()) continue;
@@ -46,10 +45,7 @@ Module::Tensors Tape::backward(const Module::Tensors& grad_outputs) {
     grads.push_back(grad.defined() ? grad.detach() : at::zeros_like(output));
   }
   used_ = true;
-  if (!roots.empty()) {
-    const AutocastPause casts;
-    torch::autograd::backward(roots, grads);
-  }
+  if (!roots.empty()) run_backward(roots, grads, false);
   outputs_.clear();
   Module::Tensors result;
   for (at::Tensor& input : inputs_) {
