@@ -213,11 +213,7 @@ void load_buffer(const NamedBuffer& entry, const SafetensorsReader& reader) {
   at::Tensor read = pooled_empty(value.sizes(), value.scalar_type());
   reader.read_slice(entry.name, ShardSpec::replicated(buffer_shape(entry)), read.data_ptr(),
                     to_nxd_dtype(value.scalar_type()));
-  if (value.is_cpu()) {
-    value.copy_(read);
-  } else {
-    value = read.to(value.device());
-  }
+  value.copy_(read);
 }
 
 }  // namespace
