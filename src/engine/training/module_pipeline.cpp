@@ -10,6 +10,7 @@
 #include "core/world/trained_axes.h"
 #include "engine/module/module_tree.h"
 #include "engine/ops/autocast.h"
+#include "engine/ops/collectives.h"
 #include "engine/training/local_module.h"
 #include "engine/training/loss_place.h"
 #include "engine/training/loss_weights.h"
@@ -231,6 +232,9 @@ std::vector<double> ModulePipeline::loss_weights(const Module::Tensors& inputs) 
 double ModulePipeline::run_batch(const Module::Tensors& inputs, bool training, size_t n_outputs) {
   prepare(inputs);
   try {
+    // Ranks meet in what was recorded before, such as the sums of shared gradients: one that began
+    // its run would wait for a message of a rank that waits for it there.
+    run_recorded_before("nxd::pipeline_run");
     check_argument(n_outputs <= output_paths_.size(), "num_outputs: expected at most ",
                    output_paths_.size(), ", as many as the model was traced for, got ", n_outputs);
     stages_->set_batch(inputs, loss_weights(inputs));
