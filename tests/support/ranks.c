@@ -8,6 +8,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "support/variant.h"
+
 #include <cmocka.h>
 
 static atomic_int failures;
@@ -117,6 +119,7 @@ int __real__cmocka_run_group_tests(const char* name, const struct CMUnitTest* te
 int __wrap__cmocka_run_group_tests(const char* name, const struct CMUnitTest* tests, size_t n,
                                    CMFixtureFunction setup, CMFixtureFunction teardown);
 
+static const nxd_test_variant_t* variant;
 static struct CMUnitTest* running; /* the test as it was given */
 static CMFixtureFunction group_setup, group_teardown;
 static void* group_state; /* kept from CMocka, which would give it to tests instead of theirs */
@@ -134,6 +137,7 @@ static int tear_group_down(void** state) {
 
 static int set_test_up(void** state) {
   running = *state;
+  if (variant) variant->begin(running->name);
   *state = group_state ? group_state : running->initial_state;
   return running->setup_func ? running->setup_func(state) : 0;
 }
@@ -147,22 +151,38 @@ static int tear_test_down(void** state) {
   return 1;
 }
 
+void nxd_test_set_variant(const nxd_test_variant_t* given) { variant = given; }
+
+/* Copies the tests that are not left out; their number. */
+static size_t choose(const struct CMUnitTest* tests, size_t n, struct CMUnitTest* chosen) {
+  size_t count = 0;
+  for (size_t i = 0; i < n; ++i) {
+    const char* reason = variant ? variant->why_not(tests[i].name) : NULL;
+    if (reason) {
+      printf("left out: %s: %s\n", tests[i].name, reason);
+    } else {
+      chosen[count++] = tests[i];
+    }
+  }
+  return count;
+}
+
 int __wrap__cmocka_run_group_tests(const char* name, const struct CMUnitTest* tests, size_t n,
                                    CMFixtureFunction setup, CMFixtureFunction teardown) {
   struct CMUnitTest* given = calloc(n, sizeof *given);
   struct CMUnitTest* wrapped = calloc(n, sizeof *wrapped);
   if (!given || !wrapped) abort();
-  for (size_t i = 0; i < n; ++i) {
-    given[i] = tests[i];
-    wrapped[i] = tests[i];
+  const size_t count = choose(tests, n, given);
+  for (size_t i = 0; i < count; ++i) {
+    wrapped[i] = given[i];
     wrapped[i].setup_func = set_test_up;
     wrapped[i].teardown_func = tear_test_down;
     wrapped[i].initial_state = &given[i];
   }
   group_setup = setup;
   group_teardown = teardown;
-  const int failed =
-      __real__cmocka_run_group_tests(name, wrapped, n, set_group_up, tear_group_down);
+  int failed = __real__cmocka_run_group_tests(name, wrapped, count, set_group_up, tear_group_down);
+  if (variant && count) failed += variant->conclude();
   free(wrapped);
   free(given);
   /* Beside the tests: by a fixture of the group. */
