@@ -290,7 +290,9 @@ void memory(nxd_context_t* ctx, int, int, void*) {
     backward(loss);
     NXD_TEST_OK(nxd_memory_get_stats(&after));
     const uint64_t most = after.peak_bytes_in_use - before.bytes_in_use;
-    NXD_TEST_CHECK(most >= 16 * kMiB && most < 32 * kMiB);
+    // A processor without products of BF16 widens a block, and the operands beside it.
+    const uint64_t bound = (dtype == NXD_DTYPE_F32 ? 32 : 48) * kMiB;
+    NXD_TEST_CHECK(most >= 16 * kMiB && most < bound);
   }
 }
 
