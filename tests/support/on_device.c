@@ -80,8 +80,7 @@ nxd_status_t __wrap_nxd_tensor_from_dltensor(const DLTensor* source, nxd_tensor_
 }
 
 /* Whole values are on the CPU. */
-nxd_status_t __wrap_nxd_parameter_gather_full(nxd_parameter_t* parameter,
-                                              nxd_tensor_t** out_full) {
+nxd_status_t __wrap_nxd_parameter_gather_full(nxd_parameter_t* parameter, nxd_tensor_t** out_full) {
   return move(__real_nxd_parameter_gather_full(parameter, out_full), out_full);
 }
 
@@ -164,7 +163,7 @@ static size_t bytes_of(nxd_tensor_t* tensor) {
   static const size_t sizes[] = {
       [NXD_DTYPE_F32] = 4, [NXD_DTYPE_F64] = 8, [NXD_DTYPE_BF16] = 2, [NXD_DTYPE_F16] = 2,
       [NXD_DTYPE_I64] = 8, [NXD_DTYPE_I32] = 4, [NXD_DTYPE_U8] = 1,   [NXD_DTYPE_BOOL] = 1,
-      [NXD_DTYPE_I8] = 1,   [NXD_DTYPE_I16] = 2};
+      [NXD_DTYPE_I8] = 1,  [NXD_DTYPE_I16] = 2};
   int64_t count = 0;
   nxd_dtype_t dtype = NXD_DTYPE_INVALID;
   if (nxd_tensor_get_element_count(tensor, &count) || nxd_tensor_get_dtype(tensor, &dtype) ||
@@ -236,7 +235,7 @@ static const void* place(void* room, size_t size, const void* given, const void*
 }
 
 /* Puts options with a device in place of the given ones, in the function that it is used in. */
-#define PLACE(type, options, ...)             \
+#define PLACE(type, options, ...)            \
   static const type defaults_ = __VA_ARGS__; \
   type room_;                                \
   options = place(&room_, sizeof room_, options, &defaults_, offsetof(type, device))
@@ -263,11 +262,11 @@ nxd_status_t __wrap_nxd_layer_create_parallel_embedding(nxd_context_t* ctx, int6
 }
 
 /* A layer or model that a context, two sizes or one, and options make. */
-#define WRAP_LAYER(name, first, second, type, init)                                              \
-  nxd_status_t __wrap_##name(nxd_context_t* ctx, int64_t first, int64_t second,                  \
-                             const type* options, nxd_module_t** out_module) {                   \
-    PLACE(type, options, init);                                                                  \
-    return __real_##name(ctx, first, second, options, out_module);                               \
+#define WRAP_LAYER(name, first, second, type, init)                             \
+  nxd_status_t __wrap_##name(nxd_context_t* ctx, int64_t first, int64_t second, \
+                             const type* options, nxd_module_t** out_module) {  \
+    PLACE(type, options, init);                                                 \
+    return __real_##name(ctx, first, second, options, out_module);              \
   }
 WRAP_LAYER(nxd_layer_create_column_parallel_linear, in_features, out_features, nxd_linear_options_t,
            NXD_LINEAR_OPTIONS_INIT)
@@ -325,7 +324,8 @@ nxd_status_t __wrap_nxd_pp_create(nxd_module_t* model, nxd_tensor_t* const* inpu
 WRAP(nxd_function_create);
 
 /* The images of what callbacks give are written back, too: a new tensor needs no
- * nxd_tensor_mark_modified. The user data of the wrapped callbacks are the options that were given. */
+ * nxd_tensor_mark_modified. The user data of the wrapped callbacks are the options that were given.
+ */
 static nxd_status_t write_back(nxd_status_t status, nxd_tensor_t** tensors, size_t count) {
   for (size_t i = 0; i < count; ++i) {
     if (!tensors[i]) continue;
@@ -351,9 +351,9 @@ static nxd_status_t run_backward(nxd_function_call_t* call, nxd_tensor_t* const*
                                  size_t num_outputs, nxd_tensor_t** grad_inputs, size_t num_inputs,
                                  void* user_data) {
   const nxd_function_options_t* given = user_data;
-  return write_back(given->backward(call, grad_outputs, num_outputs, grad_inputs, num_inputs,
-                                    given->user_data),
-                    grad_inputs, num_inputs);
+  return write_back(
+      given->backward(call, grad_outputs, num_outputs, grad_inputs, num_inputs, given->user_data),
+      grad_inputs, num_inputs);
 }
 
 static nxd_status_t run_shape(nxd_tensor_t* const* inputs, size_t num_inputs,
@@ -446,14 +446,14 @@ nxd_status_t __wrap_nxd_gather_from_sequence_region(nxd_context_t* ctx, nxd_tens
 }
 
 /* The other mappings, of all of a tensor and of a dimension. */
-#define WRAP_MAPPING(name)                                                                      \
-  nxd_status_t __wrap_##name(nxd_context_t* ctx, nxd_tensor_t* x, nxd_tensor_t** out_y) {       \
-    return end_call(__real_##name(ctx, x, out_y), out_y, 1);                                    \
+#define WRAP_MAPPING(name)                                                                \
+  nxd_status_t __wrap_##name(nxd_context_t* ctx, nxd_tensor_t* x, nxd_tensor_t** out_y) { \
+    return end_call(__real_##name(ctx, x, out_y), out_y, 1);                              \
   }
-#define WRAP_MAPPING_OF_DIM(name)                                                               \
-  nxd_status_t __wrap_##name(nxd_context_t* ctx, nxd_tensor_t* x, int32_t dim,                  \
-                             nxd_tensor_t** out_y) {                                            \
-    return end_call(__real_##name(ctx, x, dim, out_y), out_y, 1);                               \
+#define WRAP_MAPPING_OF_DIM(name)                                              \
+  nxd_status_t __wrap_##name(nxd_context_t* ctx, nxd_tensor_t* x, int32_t dim, \
+                             nxd_tensor_t** out_y) {                           \
+    return end_call(__real_##name(ctx, x, dim, out_y), out_y, 1);              \
   }
 WRAP_MAPPING(nxd_copy_to_tensor_region)
 WRAP_MAPPING(nxd_reduce_from_tensor_region)
@@ -484,7 +484,8 @@ static void read_exceptions(void) {
     exception_t* next = &exceptions[num_exceptions];
     if (num_exceptions == kExceptions) abort();
     if (sscanf(line, "%159s %15s %399[^\n]", name, next->where, next->reason) < 3) continue;
-    if (strncmp(name, program_invocation_short_name, program) != 0 || name[program] != '.') continue;
+    if (strncmp(name, program_invocation_short_name, program) != 0 || name[program] != '.')
+      continue;
     snprintf(next->test, sizeof next->test, "%s", name + program + 1);
     ++num_exceptions;
   }

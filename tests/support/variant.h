@@ -2,7 +2,7 @@
 #ifndef NXD_TESTS_SUPPORT_VARIANT_H
 #define NXD_TESTS_SUPPORT_VARIANT_H
 
-/* What such a run adds to CMocka's runner. */
+/* Such a run adds this to CMocka's runner. */
 typedef struct {
   const char* (*why_not)(const char* test); /* NULL, or why a test is left out */
   void (*begin)(const char* test);

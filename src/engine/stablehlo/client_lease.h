@@ -10,9 +10,9 @@ namespace nxd {
 // is none, or it cannot be used.
 PjrtClient& pjrt_client();
 
-// A client for the time of a run. A client runs one program at a time, and the program of a rank may
-// wait for that of another rank, which is a thread of this process: runs that overlap have a client
-// each. The first is pjrt_client().
+// A client for the time of a run. A client runs one program at a time, and the program of a rank
+// may wait for that of another rank, which is a thread of this process: runs that overlap have a
+// client each. The first is pjrt_client().
 class ClientLease {
  public:
   ClientLease();

@@ -208,9 +208,10 @@ class PjrtProgram final : public GraphProgram {
     if (meeting_.node < 0) return run_alone(*module_, graph);
     const auto node = static_cast<size_t>(meeting_.node);
     ProcessGroup& group = *graph.nodes[node]->call->exchanges[meeting_.exchange].group;
-    auto results = run_as_replica(group, module_->text_digest(), graph, [this](const Graphs& graphs) {
-      return run_together(*module_, client_of_replicas(meeting_.ranks), graphs);
-    });
+    auto results =
+        run_as_replica(group, module_->text_digest(), graph, [this](const Graphs& graphs) {
+          return run_together(*module_, client_of_replicas(meeting_.ranks), graphs);
+        });
     return results ? std::move(*results) : run_alone(module_of_one_rank(), graph);
   }
 

@@ -142,9 +142,8 @@ std::optional<std::vector<at::Tensor>> run_as_replica(ProcessGroup& group, uint6
   const Offer offer{waiting.number, static_cast<int64_t>(digest)};
   std::vector<Offer> offers(static_cast<size_t>(group.size()));
   group.run(Call::all_gather(offer.data(), offers.data(), offer.size(), NXD_DTYPE_I64));
-  const bool are_one_program = std::all_of(offers.begin(), offers.end(), [&](const Offer& other) {
-    return other[1] == offers[0][1];
-  });
+  const bool are_one_program = std::all_of(
+      offers.begin(), offers.end(), [&](const Offer& other) { return other[1] == offers[0][1]; });
   if (!are_one_program) return std::nullopt;
   if (group.rank() == 0) {
     std::vector<std::shared_ptr<Replica>> replicas;
