@@ -126,7 +126,8 @@ func resident(t testing.TB) int64 {
 
 const batch = 1000
 
-// Flat runs make n times after a warm-up, and fails where the process has grown by more than slack bytes.
+// Flat runs make n times after a warm-up, and fails where the process has grown by more than slack bytes. A leak
+// grows each time, while the runtime's own memory moves once: three runs must grow.
 func Flat(t testing.TB, n int, slack int64, make func() error) {
 	t.Helper()
 	// Only Settle collects, so that the warm-up has as many forgotten objects at once as what follows.
@@ -145,7 +146,11 @@ func Flat(t testing.TB, n int, slack int64, make func() error) {
 		return resident(t) - before
 	}
 	grown(n/5 + batch)
-	if got := grown(n); got > slack {
+	got := grown(n)
+	for again := 0; again < 2 && got > slack; again++ {
+		got = grown(n)
+	}
+	if got > slack {
 		t.Errorf("%d times: grown by %d KiB, expected at most %d", n, got>>10, slack>>10)
 	}
 }
