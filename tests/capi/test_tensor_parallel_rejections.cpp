@@ -76,6 +76,7 @@ std::vector<Slip<Arguments>> slips() {
   static int64_t far[] = {INT64_MAX, 1, 1}, still[] = {0, 1, 2},
                  huge[] = {int64_t{1} << 40, 1 << 20};
   static int64_t stepped[] = {24, 12, 2};
+  static float room[kRows * 24];  // of an x with these strides, which reaches no other array there
   static char small[8];
   const auto x = [](const char* message, std::function<void(DLTensor&)> spoil) {
     return Slip<Arguments>{&kRowForward, message, [spoil](Arguments& a) { spoil(*a.px); }};
@@ -140,7 +141,7 @@ std::vector<Slip<Arguments>> slips() {
       {&kRowForward, "y: expected a place of its own for each element",
        [](Arguments& a) { a.py->strides = still; }},
       {&kRowForward, "workspace_bytes: expected at least ",
-       [](Arguments& a) { a.row.workspace = small, a.px->strides = stepped; }},
+       [](Arguments& a) { a.row.workspace = small, a.px->strides = stepped, a.px->data = room; }},
       {&kColumnBackward, "workspace: expected memory apart from that of ",
        [](Arguments& a) { a.column.workspace = a.pw->data, a.column.workspace_bytes = 4096; }},
       {&kColumnForward, "gather_output: expected 0 or 1, got 2",

@@ -1,6 +1,8 @@
 #include "engine/device/recorded_device.h"
 
 #include <ATen/ATen.h>
+#include <ATen/FunctionalStorageImpl.h>
+#include <ATen/FunctionalTensorWrapper.h>
 #include <c10/core/impl/DeviceGuardImplInterface.h>
 #include <c10/core/impl/LocalDispatchKeySet.h>
 #include <torch/library.h>
@@ -114,9 +116,24 @@ at::Tensor copy_from_and_resize(const at::Tensor& self, const at::Tensor& target
 }
 
 #if TORCH_VERSION_MAJOR < 2
+// A tensor that is no view has the value that its storage has.
+bool is_view(const at::Tensor& self) {
+  using at::functionalization::FunctionalStorageImpl;
+  if (!at::functionalization::impl::isFunctionalTensor(self)) return true;
+  c10::StorageImpl* storage = self.unsafeGetTensorImpl()->unsafe_storage().unsafeGetStorageImpl();
+  const at::Tensor& base = static_cast<FunctionalStorageImpl*>(storage)->base();
+  return !at::functionalization::impl::unsafeGetFunctionalWrapper(self)->value().is_same(base);
+}
+
 // libtorch 1.13 makes a shallow copy of the wrapper, which forgets that it is a view: once anything
-// was written to the base, the copy reads as all of it. The wrapper of a view stays one.
+// was written to the base, the copy reads as all of it. The wrapper of a view stays one. For others
+// the shallow copy is right, and records nothing.
 at::Tensor detach(const at::Tensor& self) {
+  if (!is_view(self)) {
+    const c10::TensorImpl& impl = *self.unsafeGetTensorImpl();
+    return at::Tensor(impl.shallow_copy_and_detach(impl.version_counter(),
+                                                   /*allow_tensor_metadata_change=*/false));
+  }
   const at::AutoDispatchBelowADInplaceOrView no_autograd;
   at::Tensor detached = at::detach(self);
   detached.unsafeGetTensorImpl()->set_version_counter(
