@@ -149,15 +149,14 @@ DeviceValuePtr Recording::known(at::Tensor data) {
   return value;
 }
 
-DeviceValues Recording::add(const std::shared_ptr<RecordedNode>& node) {
+std::vector<DeviceValuePtr> Recording::add(const std::shared_ptr<RecordedNode>& node) {
   device_metrics::count_recorded();
   node->id = next_id();
   const std::vector<at::Tensor>& results = node->call->results;
-  DeviceValues values(results.size());
-  const std::shared_ptr<Recording> self = shared_from_this();
+  std::vector<DeviceValuePtr> values(results.size());
   for (size_t i = 0; i < values.size(); ++i) {
     if (!results[i].defined()) continue;
-    values[i] = std::make_shared<DeviceValue>(self, results[i]);
+    values[i] = std::make_shared<DeviceValue>(shared_from_this(), results[i]);
     values[i]->source = {node, static_cast<int>(i)};
     values[i]->id = next_id();
   }
