@@ -1,8 +1,6 @@
 #include "engine/device/recorded_device.h"
 
 #include <ATen/ATen.h>
-#include <ATen/FunctionalStorageImpl.h>
-#include <ATen/FunctionalTensorWrapper.h>
 #include <c10/core/impl/DeviceGuardImplInterface.h>
 #include <c10/core/impl/LocalDispatchKeySet.h>
 #include <torch/library.h>
@@ -115,33 +113,6 @@ at::Tensor copy_from_and_resize(const at::Tensor& self, const at::Tensor& target
   return target;
 }
 
-#if TORCH_VERSION_MAJOR < 2
-// A tensor that is no view has the value that its storage has.
-bool is_view(const at::Tensor& self) {
-  using at::functionalization::FunctionalStorageImpl;
-  if (!at::functionalization::impl::isFunctionalTensor(self)) return true;
-  c10::StorageImpl* storage = self.unsafeGetTensorImpl()->unsafe_storage().unsafeGetStorageImpl();
-  const at::Tensor& base = static_cast<FunctionalStorageImpl*>(storage)->base();
-  return !at::functionalization::impl::unsafeGetFunctionalWrapper(self)->value().is_same(base);
-}
-
-// libtorch 1.13 makes a shallow copy of the wrapper, which forgets that it is a view: once anything
-// was written to the base, the copy reads as all of it. The wrapper of a view stays one. For others
-// the shallow copy is right, and records nothing.
-at::Tensor detach(const at::Tensor& self) {
-  if (!is_view(self)) {
-    const c10::TensorImpl& impl = *self.unsafeGetTensorImpl();
-    return at::Tensor(impl.shallow_copy_and_detach(impl.version_counter(),
-                                                   /*allow_tensor_metadata_change=*/false));
-  }
-  const at::AutoDispatchBelowADInplaceOrView no_autograd;
-  at::Tensor detached = at::detach(self);
-  detached.unsafeGetTensorImpl()->set_version_counter(
-      self.unsafeGetTensorImpl()->version_counter());
-  return detached;
-}
-#endif
-
 at::Scalar item(const at::Tensor& self) {
   return Recording::value_of(device_value(self), "aten::item").item();
 }
@@ -197,8 +168,6 @@ struct Registrations {
   RecordedDeviceGuard guard{};
   torch::Library fallback{torch::Library::IMPL, "_", kRecordedKey, __FILE__, __LINE__};
   torch::Library aten{torch::Library::IMPL, "aten", kRecordedKey, __FILE__, __LINE__};
-  torch::Library autograd{torch::Library::IMPL, "aten", c10::DispatchKey::AutogradXLA, __FILE__,
-                          __LINE__};
 };
 
 void register_kernels(Registrations& r) {
@@ -218,9 +187,6 @@ void register_kernels(Registrations& r) {
   r.aten.impl("_copy_from", TORCH_FN(copy_from));
   r.aten.impl("_copy_from_and_resize", TORCH_FN(copy_from_and_resize));
   r.aten.impl("_local_scalar_dense", TORCH_FN(item));
-#if TORCH_VERSION_MAJOR < 2
-  r.autograd.impl("detach", TORCH_FN(detach));
-#endif
 }
 
 }  // namespace
