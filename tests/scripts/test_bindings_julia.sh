@@ -1,14 +1,14 @@
 #!/usr/bin/env bash
-# NXD.jl: its suite, which also runs its examples, the README's code and the benchmark; its programs against
-# those in C.
-# usage: test_bindings_julia.sh SOURCE_DIR BUILD_DIR
+# NXD.jl, in parts, of which each is a test: its suite; that suite's file that runs the examples, the README's
+# code and the benchmark; its programs against those in C.
+# usage: test_bindings_julia.sh SOURCE_DIR BUILD_DIR suite|examples|programs
 #   NXD_PREFIX   an installed tree
 #   NXD_JULIA    the julia to run; else /opt/julia15, where scripts/install_julia puts it, or PATH's
 #   NXD_LONG=1   longer repetitions
 set -euo pipefail
 . "$(dirname "$0")/lib.sh"
 . "$(dirname "$0")/programs.sh"
-source=$1 build=$2
+source=$1 build=$2 part=$3
 : "${NXD_PREFIX:?names the installed tree}"
 julia=${NXD_JULIA:-/opt/julia15/bin/julia}
 [[ -x $julia ]] || julia=$(command -v julia) || skip "julia is missing" "install it with scripts/install_julia"
@@ -25,11 +25,21 @@ export NXD_C_EXAMPLES
 
 package=$source/bindings/julia/NXD
 run() { timeout -k 10 550 "$julia" --startup-file=no --project="$package" "$@"; }
-run -e 'using NXD'
-run "$package/test/runtests.jl"
+# One of the parts compiles the package.
+(
+  flock 9
+  run -e 'using NXD'
+) 9> "$JULIA_DEPOT_PATH/lock"
 
-work=$(mktemp -d)
-trap 'rm -rf "$work"' EXIT
-# They are short: to interpret them takes less time than to compile them.
-program() { run -t 1 -O0 --compile=min "$package/examples/$1.jl" "${@:2}"; }
-[[ -z $NXD_C_EXAMPLES ]] || compare_programs "$source" "$NXD_C_EXAMPLES" "$work"
+case $part in
+  suite) run "$package/test/runtests.jl" --without programs ;;
+  examples) run "$package/test/runtests.jl" programs ;;
+  programs)
+    work=$(mktemp -d)
+    trap 'rm -rf "$work"' EXIT
+    # They are short: to interpret them takes less time than to compile them.
+    program() { run -t 1 -O0 --compile=min "$package/examples/$1.jl" "${@:2}"; }
+    [[ -z $NXD_C_EXAMPLES ]] || compare_programs "$source" "$NXD_C_EXAMPLES" "$work"
+    ;;
+  *) echo "test_bindings_julia.sh: $part is no part" >&2; exit 2 ;;
+esac

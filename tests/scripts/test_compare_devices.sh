@@ -13,5 +13,5 @@ export NEURON_COMPILE_CACHE_URL=$build/compile_cache
 "$source/scripts/compare_devices" --build "$build" --steps 3 bert | tee "$work/table"
 [[ $(grep -c '^| bert | ' "$work/table") == 4 ]]
 if plugin=$(pjrt_plugin); then
-  [[ $(grep -c '^| bert | .* | [0-9.]* | [0-9.]* | [0-9.]* | [0-9.]* | [0-9.e-]* |$' "$work/table") == 4 ]]
+  [[ $(grep -c '^| bert | .* | [0-9.]* | [0-9.]* | [0-9.]* | [0-9.]* | [0-9.e+-]* |$' "$work/table") == 4 ]]
 fi

@@ -1,4 +1,4 @@
-# julia --project=. test/runtests.jl [names of files below]
+# julia --project=. test/runtests.jl [[--without] names of files below]
 #
 # Threads of one process are the ranks of many tests, so the suite runs in a process with two.
 const project = dirname(@__DIR__)
