@@ -23,8 +23,8 @@ unformatted=$(gofmt -l .)
 go vet ./...
 checked=(env GODEBUG=cgocheck=2)
 [[ $(go env GOVERSION) =~ ^go1\.(19|20)(\.|$) ]] || checked=(env GOEXPERIMENT=cgocheck2)
-timeout 250 "${checked[@]}" go test -count=1 ./...
-timeout 100 go test -count=1 -short -exec 'env GOGC=1' ./...
+timeout 600 "${checked[@]}" go test -count=1 ./...
+timeout 400 go test -count=1 -short -exec 'env GOGC=1' ./...
 
 go build -o "$work/" ./examples/... ./bench
 loads_no_libtorch "$work/zero1"
@@ -73,7 +73,7 @@ for schedule in 1f1b gpipe zero_bubble; do
   run stages "$nxdrun" -n 2 "$work/stages" $schedule
   cmp <(losses "$work/stages.one.out") <(losses "$work/stages.out")
 done
-program() { timeout 60 "$work/$1" "${@:2}"; }
+program() { timeout 200 "$work/$1" "${@:2}"; }
 [[ -z $c ]] || compare_programs "$source" "$c" "$work"
 if [[ -x $c/embed_zero1 ]]; then
   run embed_zero1 "$nxdrun" -n 2 "$c/embed_zero1"

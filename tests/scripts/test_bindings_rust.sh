@@ -29,7 +29,7 @@ if [[ -x $(dirname "$(command -v cargo)")/cargo-clippy ]]; then
   cargo clippy --quiet --offline --locked --all-targets -- -D warnings
 fi
 
-program() { timeout 60 "$CARGO_TARGET_DIR/debug/examples/$1" "${@:2}"; }
+program() { timeout 200 "$CARGO_TARGET_DIR/debug/examples/$1" "${@:2}"; }
 [[ -z $examples ]] || compare_programs "$1" "$examples" "$work"
 
 # Without the engine there is no libtorch in the process.
