@@ -8,6 +8,7 @@
 #include "support/npy.h"
 
 #include "support/check.h"
+#include "support/paths.h"
 
 namespace {
 
@@ -26,7 +27,7 @@ nxd_ddp_options_t in_buckets(int64_t bytes, nxd_reduce_t reduce = NXD_REDUCE_SUM
 void against_nxd_core(void**) {
   on_ranks<int>(2, [](nxd_context_t* ctx, int rank, int) {
     const auto read = [&](const std::string& name, int i) {
-      return read_npy<float>(NXD_ORACLES "/nxd/bucket_allreduce_dp2/" + name + std::to_string(i) +
+      return read_npy<float>(oracles() + "/nxd/bucket_allreduce_dp2/" + name + std::to_string(i) +
                              ".rank" + std::to_string(rank) + ".npy");
     };
     Shapes shapes;

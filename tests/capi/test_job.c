@@ -14,6 +14,7 @@
 
 #include <cmocka.h>
 
+#include "support/paths.h"
 #include "support/ranks.h"
 
 #define OK(call) assert_int_equal(nxd_test_ok(__FILE__, __LINE__, #call, (call)), 1)
@@ -323,7 +324,7 @@ static int occurrences(const char* text, const char* part) {
   return n;
 }
 
-#define NXDRUN NXD_BINARY_DIR "/tools/nxdrun"
+#define NXDRUN "\"$NXDRUN\"" /* in a command of the shell */
 
 static void nxdrun(void** state) {
   (void)state;
@@ -449,6 +450,9 @@ static void plain_environment(void** state) {
 int main(int argc, char** argv) {
   const ssize_t n = readlink("/proc/self/exe", self, sizeof self - 1);
   if (n > 0) self[n] = '\0';
+  char nxdrun_path[4096];
+  snprintf(nxdrun_path, sizeof nxdrun_path, "%s/tools/nxdrun", nxd_test_binaries);
+  setenv("NXDRUN", nxdrun_path, 1);
   const char* part = getenv("NXD_TEST_PART");
   if (part && getenv("RANK")) return worker(part);
   if (argc == 2 && !strcmp(argv[1], "torchrun")) {

@@ -3,6 +3,7 @@
 #include "support/tensor.h"
 
 #include "support/check.h"
+#include "support/paths.h"
 
 using namespace nxd_test;
 
@@ -19,7 +20,7 @@ class Recording {
 
   Tensor of(const std::string& tensor, int rank) const {
     const std::string path =
-        NXD_ORACLES "/nxd/" + name_ + "/" + tensor + ".rank" + std::to_string(rank) + ".npy";
+        oracles() + "/nxd/" + name_ + "/" + tensor + ".rank" + std::to_string(rank) + ".npy";
     if (tensor == "ids" || tensor == "target") {
       const auto array = read_npy<int64_t>(path);
       return from_ints(array.values, array.shape);

@@ -6,6 +6,7 @@
 #include "support/tensor.h"
 
 #include "support/check.h"
+#include "support/paths.h"
 
 using namespace nxd_test;
 
@@ -16,7 +17,7 @@ constexpr nxd_status_t kArgument = NXD_ERROR_INVALID_ARGUMENT, kState = NXD_ERRO
 // ---- The recording of NxD Core: a wrapped pair of layers, and one behind it that is not.
 
 Tensor recorded(const char* name, int rank) {
-  const auto array = read_npy<double>(NXD_ORACLES "/nxd/pad_model/" + std::string(name) + ".rank" +
+  const auto array = read_npy<double>(oracles() + "/nxd/pad_model/" + std::string(name) + ".rank" +
                                       std::to_string(rank) + ".npy");
   return from_doubles(array.values, array.shape, NXD_DTYPE_F32);
 }
@@ -133,7 +134,7 @@ void nxd_core(nxd_context_t* ctx, int rank, int, void*) {
 void test_nxd_core(void**) { nxd_test_run_ranks(2, 2, nxd_core, nullptr); }
 
 void test_extra_heads(void**) {
-  std::ifstream in(NXD_ORACLES "/nxd/padding.json");
+  std::ifstream in(oracles() + "/nxd/padding.json");
   const nlohmann::json rows = nlohmann::json::parse(in)["extra_heads"];
   assert_true(rows.size() > 50);
   for (const auto& row : rows) {

@@ -240,7 +240,7 @@ void interrupted_making(void**) {
         auto& over = static_cast<Patience*>(data)->over;
         for (const char* file : {"/llama_tiny/config.json", "/gpt2_tiny/config.json",
                                  "/gpt_neox_tiny/config.json", "/bert_tiny/config.json"}) {
-          std::ifstream in(std::string(NXD_ORACLES) + file);
+          std::ifstream in(oracles() + file);
           const std::string config{std::istreambuf_iterator<char>(in), {}};
           nxd_module_t* out = nullptr;
           over = true;

@@ -5,6 +5,7 @@
 #include "capi/model_oracle.h"
 
 #include "support/check.h"
+#include "support/paths.h"
 
 namespace {
 
@@ -17,7 +18,7 @@ const LlamaOracle& oracle() {
 
 // NxD Core's own losses on two tensor-parallel ranks lie as near.
 void f32_layouts(void**) {
-  const auto nxd = nlohmann::json::parse(read_file(NXD_ORACLES "/nxd/llama_tiny_tp2.json"));
+  const auto nxd = nlohmann::json::parse(read_file(oracles() + "/nxd/llama_tiny_tp2.json"));
   check_layouts(oracle(), kF32, false, [&](const Layout& layout, const auto& losses) {
     if (layout.tp != 2) return;
     const auto& want = nxd[layout.sequence_parallel ? "tp_sp" : "tp"]["loss_traj"];

@@ -237,7 +237,7 @@ void evaluation(void**) {
 
 // A model on the meta device gets the same weights, and only its own stage's.
 void late_values(void**) {
-  const auto config = read_file(NXD_ORACLES "/llama_tiny/config.json");
+  const auto config = read_file(oracles() + "/llama_tiny/config.json");
   std::vector<double> losses[2];
   for (const bool meta : {false, true}) {
     on_pipeline_ranks({1, 2, 1}, [&](nxd_context_t* ctx, int rank) {
@@ -323,7 +323,7 @@ nxd_status_t fail_init(nxd_parameter_t*, const char*, nxd_tensor_t*, void*) {
 }
 
 void own_initialiser(void**) {
-  const auto config = read_file(NXD_ORACLES "/llama_tiny/config.json");
+  const auto config = read_file(oracles() + "/llama_tiny/config.json");
   on_pipeline_ranks({1, 2, 1}, [&](nxd_context_t* ctx, int rank) {
     nxd_model_options_t model_options = NXD_MODEL_OPTIONS_INIT;
     model_options.device = NXD_DEVICE_META;
@@ -431,7 +431,7 @@ void own_tracing_rule(void**) {
     double loss = 0;
     NXD_TEST_OK(nxd_pp_run_train(pp.get(), handles(awkward_batch(0, 0, 1)).data(), 2, &loss));
     nxd_module_t* made = nullptr;
-    const auto config = read_file(NXD_ORACLES "/llama_tiny/config.json");
+    const auto config = read_file(oracles() + "/llama_tiny/config.json");
     if (!NXD_TEST_OK(nxd_model_create(ctx, config.c_str(), nullptr, &made))) return;
     const Module llama(made);
     const char* const names[] = {"input_ids", "label"};

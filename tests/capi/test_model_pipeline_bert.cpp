@@ -30,7 +30,7 @@ PipelineTask task(bool sequence_parallel, int64_t length = 16) {
   PipelineTask out;
   out.make = [sequence_parallel](nxd_context_t* ctx) {
     const Layout layout{1, sequence_parallel};
-    return create_model(ctx, read_file(NXD_ORACLES "/bert_tiny/config.json"), layout);
+    return create_model(ctx, read_file(oracles() + "/bert_tiny/config.json"), layout);
   };
   out.batch = [length](int step, int dp_rank, int dp) { return rows(step, dp_rank, dp, length); };
   out.options.num_microbatches = 4;

@@ -9,7 +9,7 @@ namespace {
 constexpr int64_t kSequence = 16, kMicrobatches = 4;
 
 std::string config(int layers, bool tied, const char* type) {
-  nlohmann::json json = nlohmann::json::parse(read_file(NXD_ORACLES "/llama_tiny/config.json"));
+  nlohmann::json json = nlohmann::json::parse(read_file(oracles() + "/llama_tiny/config.json"));
   json["num_hidden_layers"] = layers;
   json["tie_word_embeddings"] = tied;
   json.update({{"model_type", type},

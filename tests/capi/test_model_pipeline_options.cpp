@@ -7,6 +7,7 @@
 
 #include "capi/callback_model.h"
 #include "capi/pipeline_support.h"
+#include "support/paths.h"
 #include "support/temp_dir.h"
 
 using namespace nxd_test;
@@ -292,7 +293,7 @@ Module built_in(nxd_context_t* ctx, const Kind& kind) {
   layout.sequence_parallel = kind.sequence_parallel;
   layout.dtype = kind.dtype;
   return create_model(
-      ctx, read_file(std::string(NXD_ORACLES "/") + kind.directory + "/config.json"), layout);
+      ctx, read_file(oracles() + std::string("/") + kind.directory + "/config.json"), layout);
 }
 
 std::vector<Tensor> text_rows(int step, int dp_rank, int dp) {

@@ -3,6 +3,7 @@
 #include "capi/callback_model.h"
 #include "capi/pipeline_support.h"
 #include "support/npy.h"
+#include "support/paths.h"
 
 using namespace nxd_test;
 
@@ -96,7 +97,7 @@ void chain_of_products(void**) {
 constexpr int64_t kVocabulary = 32, kFeatures = 16;
 
 std::string recorded(const std::string& name, const std::string& file) {
-  return std::string(NXD_ORACLES) + "/nxd/" + name + "/" + file;
+  return oracles() + "/nxd/" + name + "/" + file;
 }
 
 Module recorded_model(nxd_context_t* ctx, const std::string& name) {

@@ -3,6 +3,7 @@
 #include "support/tensor.h"
 
 #include "support/check.h"
+#include "support/paths.h"
 
 using namespace nxd_test;
 
@@ -242,7 +243,8 @@ void files(nxd_context_t* ctx, int, int, void*) {
   BAD_OUT(const char, "report", nxd_load_report_get_name(nullptr, NXD_MISMATCH_MISSING, 0, out));
   // A report to ask wrongly: of a file that has neither parameter.
   nxd_load_report_t* report = nullptr;
-  BAD(nxd_module_load_safetensors(root, NXD_ORACLES "/llama_tiny", 1, &report), "layer.weight");
+  BAD(nxd_module_load_safetensors(root, (oracles() + "/llama_tiny").c_str(), 1, &report),
+      "layer.weight");
   if (!NXD_TEST_CHECK(report != nullptr)) return;
   NXD_TEST_OK(nxd_load_report_get_count(report, NXD_MISMATCH_MISSING, &count));
   NXD_TEST_CHECK(count == 2);

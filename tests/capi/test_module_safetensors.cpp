@@ -162,7 +162,7 @@ void write_parts(const std::string& path, const json& header, const std::string&
 }
 
 std::string recorded_file(const std::string& model) {
-  return std::string(NXD_ORACLES) + "/" + model + "/model.safetensors";
+  return oracles() + "/" + model + "/model.safetensors";
 }
 
 // A recorded file with masks beside the weights of a layer, as older ones have them.

@@ -10,6 +10,7 @@
 #include "support/ranks.h"
 
 #include "support/check.h"
+#include "support/paths.h"
 
 using nlohmann::json;
 
@@ -63,8 +64,7 @@ void check_ring_expert_data(const nxd_parallel_options_t& options, int world, co
 }
 
 void test_oracle(void**) {
-  const json cases =
-      json::parse(std::ifstream(std::string(NXD_ORACLES) + "/nxd/parallel_groups.json"));
+  const json cases = json::parse(std::ifstream(nxd_test::oracles() + "/nxd/parallel_groups.json"));
   const std::vector<std::pair<const char*, nxd_axis_t>> lists = {
       {"tp_groups", NXD_AXIS_TENSOR},
       {"dp_groups", NXD_AXIS_DATA},

@@ -5,6 +5,7 @@
 #include "support/npy.h"
 
 #include "support/check.h"
+#include "support/paths.h"
 
 namespace {
 
@@ -217,7 +218,7 @@ void ignored_labels(void**) { on_all_ranks(check_ignored); }
 
 template <class T>
 Numbers recorded(const std::string& name, const std::string& array, int rank) {
-  const auto read = read_npy<T>(NXD_ORACLES "/nxd/" + name + "/" + array + ".rank" +
+  const auto read = read_npy<T>(oracles() + "/nxd/" + name + "/" + array + ".rank" +
                                 std::to_string(rank) + ".npy");
   Numbers numbers(read.shape);
   numbers.values.assign(read.values.begin(), read.values.end());

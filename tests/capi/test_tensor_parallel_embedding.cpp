@@ -8,6 +8,7 @@
 #include "support/npy.h"
 
 #include "support/check.h"
+#include "support/paths.h"
 
 namespace {
 
@@ -168,7 +169,7 @@ void all_sizes(void**) { on_all_ranks(check_sizes); }
 // Each rank has the range of the vocabulary that NxD Core gives it: row i of its shard is number
 // first + i, and an id gives itself. Vocabularies that NxD Core rejects are padded.
 void check_ranges(nxd_context_t* ctx, int rank, int ranks, void*) {
-  std::ifstream file(NXD_ORACLES "/nxd/vocab_ranges.json");
+  std::ifstream file(oracles() + "/nxd/vocab_ranges.json");
   const auto recorded = nlohmann::json::parse(file);
   int found = 0;
   for (const auto& row : recorded) {
@@ -197,7 +198,7 @@ void vocabulary_ranges(void**) { on_all_ranks(check_ranges); }
 
 template <class T>
 Numbers recorded(const std::string& name, const std::string& array, int rank) {
-  const auto read = read_npy<T>(NXD_ORACLES "/nxd/" + name + "/" + array + ".rank" +
+  const auto read = read_npy<T>(oracles() + "/nxd/" + name + "/" + array + ".rank" +
                                 std::to_string(rank) + ".npy");
   Numbers numbers(read.shape);
   numbers.values.assign(read.values.begin(), read.values.end());

@@ -131,7 +131,7 @@ const std::vector<double> kZeroNorms = {3.853909730911255,  2.877434015274048,  
 void nxd_core_run(nxd_context_t* ctx, int rank, int, void* user_data) {
   const auto& c = *static_cast<const OracleCase*>(user_data);
   const auto read = [&](const std::string& name) {
-    return read_npy<double>(std::string(NXD_ORACLES "/nxd/") + c.directory + "/" + name + ".rank" +
+    return read_npy<double>(oracles() + std::string("/nxd/") + c.directory + "/" + name + ".rank" +
                             std::to_string(rank) + ".npy");
   };
   std::vector<std::vector<int64_t>> shapes;

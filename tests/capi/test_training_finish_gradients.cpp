@@ -67,7 +67,7 @@ void against_nxd_core(void**) {
   nxd_test_run_ranks(
       2, 2,
       [](nxd_context_t* ctx, int rank, int, void*) {
-        const std::string base = NXD_ORACLES "/nxd/clip_grad_norm/";
+        const std::string base = oracles() + "/nxd/clip_grad_norm/";
         const auto read = [&](const std::string& name, int of) {
           return read_npy<float>(base + name + ".rank" + std::to_string(of) + ".npy");
         };

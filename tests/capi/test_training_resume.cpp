@@ -1,6 +1,7 @@
 // A run that is saved in the background and gone on from, in the same layout or in another: model,
 // optimizer, learning rate, random state and the caller's own values continue as without a break.
 #include "capi/pipeline_support.h"
+#include "support/paths.h"
 #include "support/temp_dir.h"
 
 using namespace nxd_test;
@@ -170,7 +171,7 @@ PipelineLayout layout_of(int tp, int pp, int dp, bool zero1 = false, int chunks 
 
 void other_layouts(void**) {
   Task task;
-  task.config = read_file(NXD_ORACLES "/llama_tiny/config.json");
+  task.config = read_file(oracles() + "/llama_tiny/config.json");
   const struct {
     PipelineLayout from;
     std::vector<PipelineLayout> to;
@@ -194,7 +195,7 @@ void other_layouts(void**) {
 
 // Dropout and stochastic rounding draw what they would have drawn, and the save changes no bit.
 void same_layout(void**) {
-  nlohmann::json config = nlohmann::json::parse(read_file(NXD_ORACLES "/gpt2_tiny/config.json"));
+  nlohmann::json config = nlohmann::json::parse(read_file(oracles() + "/gpt2_tiny/config.json"));
   for (const char* name : {"attn_pdrop", "embd_pdrop", "resid_pdrop"}) config[name] = 0.1;
   const Task task{config.dump(), NXD_DTYPE_BF16, NXD_BF16_UPDATE_STOCHASTIC};
   for (const PipelineLayout& layout : {layout_of(2, 2, 1), layout_of(2, 1, 2, true)}) {

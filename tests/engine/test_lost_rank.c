@@ -15,6 +15,7 @@
 
 #include <cmocka.h>
 
+#include "support/paths.h"
 #include "support/pjrt.h"
 #include "support/ranks.h"
 
@@ -59,7 +60,9 @@ static nxd_status_t on_gradient(nxd_parameter_t* parameter, void* user_data) {
 }
 
 static char* read_config(void) {
-  FILE* file = fopen(NXD_ORACLES "/llama_tiny/config.json", "rb");
+  char path[4096];
+  snprintf(path, sizeof path, "%s/llama_tiny/config.json", nxd_test_oracles);
+  FILE* file = fopen(path, "rb");
   char* text = calloc(1, 65536);
   if (!file || fread(text, 1, 65535, file) == 0) exit(30);
   fclose(file);

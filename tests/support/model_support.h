@@ -15,6 +15,7 @@
 
 #include "nxd.h"
 #include "support/handles.h"
+#include "support/paths.h"
 #include "support/ranks.h"
 
 namespace nxd_test {
@@ -115,7 +116,7 @@ inline Named whole_gradients(nxd_module_t* model) {
 
 // A recorded model: its directory, batch and expected values.
 struct ModelOracle {
-  explicit ModelOracle(const std::string& name) : directory(NXD_ORACLES "/" + name) {}
+  explicit ModelOracle(const std::string& name) : directory(oracles() + "/" + name) {}
 
   std::string directory;
   nlohmann::json expected = nlohmann::json::parse(read_file(directory + "/expected.json"));

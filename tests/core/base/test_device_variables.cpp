@@ -12,6 +12,7 @@
 #include "core/base/log.h"
 
 #include "support/check.h"
+#include "support/paths.h"
 
 namespace {
 
@@ -74,7 +75,7 @@ void is_documented(void**) {
     wanted.push_back(std::string("| `") + variable.name + "` | " + words.at(variable.use) + " | " +
                      variable.note + " |");
   }
-  std::ifstream page(NXD_ORACLES "/../../docs/neuron.md");
+  std::ifstream page(nxd_test::oracles() + "/../../docs/neuron.md");
   for (std::string line; std::getline(page, line);) {
     const bool is_row = line.starts_with("| `") && line.find('_') != std::string::npos;
     if (is_row) found.push_back(line);

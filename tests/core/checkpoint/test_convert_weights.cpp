@@ -21,6 +21,7 @@
 #include "core/checkpoint/float_convert.h"
 #include "core/checkpoint/safetensors.h"
 #include "support/check.h"
+#include "support/paths.h"
 #include "support/safetensors_file.h"
 #include "support/temp_dir.h"
 
@@ -34,7 +35,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-const std::string kLlama = std::string(NXD_ORACLES) + "/llama_tiny";
+const std::string kLlama = nxd_test::oracles() + "/llama_tiny";
 
 void refused(const std::function<void()>& call, nxd_status_t status, const char* part) {
   try {

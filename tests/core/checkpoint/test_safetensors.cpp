@@ -17,6 +17,7 @@
 #include "core/checkpoint/float_convert.h"
 #include "core/checkpoint/safetensors.h"
 #include "support/check.h"
+#include "support/paths.h"
 #include "support/safetensors_file.h"
 #include "support/temp_dir.h"
 
@@ -48,7 +49,7 @@ std::string file_of(const std::string& header, size_t data) {
   return file + header + std::string(data, 'x');
 }
 
-const std::string kLlama = std::string(NXD_ORACLES) + "/llama_tiny/model.safetensors";
+const std::string kLlama = nxd_test::oracles() + "/llama_tiny/model.safetensors";
 
 // The bytes of a tensor of the oracle, found without the reader under test.
 std::vector<float> oracle_tensor(const std::string& name) {
@@ -67,7 +68,7 @@ std::vector<float> oracle_tensor(const std::string& name) {
 
 void test_oracle(void**) {
   const SafetensorsReader reader(kLlama);
-  const SafetensorsReader by_directory(std::string(NXD_ORACLES) + "/llama_tiny");
+  const SafetensorsReader by_directory(nxd_test::oracles() + "/llama_tiny");
   assert_true(reader.tensors().size() > 10);
   assert_int_equal(by_directory.tensors().size(), reader.tensors().size());
   for (const auto& [name, tensor] : reader.tensors()) {

@@ -10,6 +10,7 @@
 #include "core/layout/shard_spec.h"
 #include "support/check.h"
 #include "support/npy.h"
+#include "support/paths.h"
 
 using nxd::RandomSite;
 using nxd::ShardSpec;
@@ -68,7 +69,8 @@ void test_shapes(void**) {
 
 // Which rows of a vocabulary NxD Core gives to each rank, and what it rejects.
 void test_vocabulary_oracle(void**) {
-  const auto recorded = nlohmann::json::parse(std::ifstream(NXD_ORACLES "/nxd/vocab_ranges.json"));
+  const auto recorded =
+      nlohmann::json::parse(std::ifstream(nxd_test::oracles() + "/nxd/vocab_ranges.json"));
   int ranges = 0, refusals = 0;
   for (const auto& entry : recorded) {
     const int64_t rows = entry[0];
@@ -95,7 +97,7 @@ void test_vocabulary_oracle(void**) {
 
 void test_stride_oracle(void**) {
   for (int rank = 0; rank < 2; ++rank) {
-    const std::string at = std::string(NXD_ORACLES) + "/nxd/col_stride2/";
+    const std::string at = nxd_test::oracles() + "/nxd/col_stride2/";
     const std::string suffix = ".rank" + std::to_string(rank) + ".npy";
     const auto whole = nxd_test::read_npy<float>(at + "w_full" + suffix);
     const auto part = nxd_test::read_npy<float>(at + "w" + suffix);

@@ -9,6 +9,7 @@
 #include "core/pjrt/pjrt_target.h"
 
 #include "support/check.h"
+#include "support/paths.h"
 
 namespace {
 
@@ -60,7 +61,7 @@ void test_both_are_documented(void**) {
     wanted.push_back(text("| ", known.what, " | ", known.remedy, " | ", known.source, " |"));
   }
   std::vector<std::string> found;
-  std::ifstream page(NXD_ORACLES "/../../docs/neuron.md");
+  std::ifstream page(nxd_test::oracles() + "/../../docs/neuron.md");
   bool is_in_table = false;
   for (std::string line; std::getline(page, line);) {
     const bool begins = line.starts_with("| dtype |") || line.starts_with("| the plug-in");

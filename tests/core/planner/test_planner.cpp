@@ -16,13 +16,14 @@
 #include "support/planner_support.h"
 
 #include "support/check.h"
+#include "support/paths.h"
 
 using nlohmann::json;
 
 namespace {
 
 std::string read_oracle(const std::string& name) {
-  std::ifstream file(std::string(NXD_ORACLES) + "/" + name, std::ios::binary);
+  std::ifstream file(nxd_test::oracles() + "/" + name, std::ios::binary);
   return {std::istreambuf_iterator<char>(file), {}};
 }
 

@@ -12,6 +12,7 @@
 #include "core/planner/split_points.h"
 
 #include "support/check.h"
+#include "support/paths.h"
 
 using Cuts = std::vector<int>;
 
@@ -53,7 +54,7 @@ std::vector<double> stage_costs(const std::vector<double>& costs, const Cuts& cu
 }
 
 void test_recorded_even_cuts(void**) {
-  std::ifstream file(NXD_ORACLES "/nxd/auto_partition.json");
+  std::ifstream file(nxd_test::oracles() + "/nxd/auto_partition.json");
   const auto cases = nlohmann::json::parse(file);
   assert_int_equal(cases.size(), 65);
   for (const auto& entry : cases) {

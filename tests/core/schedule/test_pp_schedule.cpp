@@ -14,6 +14,7 @@
 #include "core/schedule/schedule_report.h"
 
 #include "support/check.h"
+#include "support/paths.h"
 
 using nlohmann::json;
 using nxd::PipelineCosts;
@@ -60,7 +61,7 @@ std::vector<PipelineTask> tasks_by_c(nxd_pp_schedule_kind_t kind, const Pipeline
 // NxD's tasks also communicate; compared is the order of what they compute. Its TrainSchedule is an
 // older form of 1F1B in lock step: it has empty steps, and the same order.
 void test_oracle(void**) {
-  const json oracle = json::parse(std::ifstream(std::string(NXD_ORACLES) + "/nxd/schedules.json"));
+  const json oracle = json::parse(std::ifstream(nxd_test::oracles() + "/nxd/schedules.json"));
   int interleaved = 0, plain = 0, inference = 0;
   for (const json& entry : oracle["schedules"]) {
     const std::string name = entry["cls"];

@@ -26,6 +26,7 @@
 #include "core/comm/store/tcp_store_protocol.h"
 #include "nxd.h"
 #include "support/listening.h"
+#include "support/paths.h"
 
 #include "support/check.h"
 
@@ -510,8 +511,9 @@ void nxdrun_listens_on_the_loopback(void**) {
     ::setenv("NXD_TIMEOUT_MS", "60000", 1);
     ::setenv("NXD_TEST_REPORT", std::to_string(report[1]).c_str(), 1);
     ::setenv("NXD_TEST_STOP", std::to_string(stop[0]).c_str(), 1);
-    const std::string self = NXD_BINARY_DIR "/tests/test_hostile_network";
-    ::execl(NXD_BINARY_DIR "/tools/nxdrun", "nxdrun", "-n", "2", self.c_str(), "rank",
+    const std::string binaries = nxd_test_binaries;
+    const std::string self = binaries + "/tests/test_hostile_network";
+    ::execl((binaries + "/tools/nxdrun").c_str(), "nxdrun", "-n", "2", self.c_str(), "rank",
             static_cast<char*>(nullptr));
     ::_exit(127);
   }
