@@ -7,7 +7,11 @@ include("json.jl")
 const files = ["raw", "arrays", "collectives", "faults", "zero1", "checkpoints", "data", "layer_arrays",
                "stages", "tensors", "modules",
                "lifetimes", "programs"]
-const chosen = isempty(ARGS) ? files : ARGS[1] == "--without" ? setdiff(files, ARGS[2:end]) : ARGS
+const leaves_out = !isempty(ARGS) && ARGS[1] == "--without"
+const named = ARGS[1 + leaves_out:end]
+const unknown = setdiff(named, files)
+isempty(unknown) || error("expected names of $(join(files, ", ")), got $(join(unknown, ", "))")
+const chosen = leaves_out ? setdiff(files, named) : isempty(named) ? files : named
 
 # Julia starts no more threads than there are processors.
 Threads.nthreads() == 2 || error("the suite needs two threads, and so a machine with two processors")
