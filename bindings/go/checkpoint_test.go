@@ -5,7 +5,6 @@ import (
 	"os"
 	"strconv"
 	"testing"
-	"time"
 
 	"libnxd.org/nxd"
 	"libnxd.org/nxd/internal/ranks"
@@ -67,7 +66,7 @@ func save(c *nxd.Context, adamw *nxd.Optimizer, directory string, step int64) er
 	}
 	err = first(adamw.Snapshot(checkpoint, "state"),
 		checkpoint.SetValue("position", "batch "+strconv.FormatInt(step, 10)),
-		checkpoint.PublishAsync(2), checkpoint.Wait(time.Minute))
+		checkpoint.PublishAsync(2), checkpoint.Wait(ranks.Limit))
 	if err != nil {
 		return err
 	}
@@ -117,7 +116,7 @@ func wholeState(c *nxd.Context, directory, corpus string) error {
 		if step == 1 {
 			err = state.Save(directory, step, 0)
 		} else {
-			err = first(state.SaveAsync(directory, step, 0), state.Wait(time.Minute))
+			err = first(state.SaveAsync(directory, step, 0), state.Wait(ranks.Limit))
 		}
 		if err != nil {
 			return err

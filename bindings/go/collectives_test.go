@@ -181,6 +181,7 @@ func TestAsync(t *testing.T) {
 
 // A wait ends with its context, and the work goes on.
 func TestWaitIsCancelled(t *testing.T) {
+	cancelled := make(chan struct{})
 	ranks.Run(t, 2, func(c *nxd.Context) error {
 		g, err := c.World()
 		if err != nil {
@@ -191,7 +192,7 @@ func TestWaitIsCancelled(t *testing.T) {
 			return err
 		}
 		if r == 1 {
-			time.Sleep(200 * time.Millisecond)
+			<-cancelled
 			return first(g.Barrier(), c.Finalize())
 		}
 		w, err := g.BarrierAsync()
@@ -200,7 +201,9 @@ func TestWaitIsCancelled(t *testing.T) {
 		}
 		ctx, cancel := context.WithTimeout(context.Background(), 30*time.Millisecond)
 		defer cancel()
-		if err := w.Wait(ctx); !errors.Is(err, context.DeadlineExceeded) {
+		err = w.Wait(ctx)
+		close(cancelled)
+		if !errors.Is(err, context.DeadlineExceeded) {
 			return fmt.Errorf("expected the context's error, got %v", err)
 		}
 		return first(w.Wait(context.Background()), c.Finalize())
@@ -221,7 +224,7 @@ func TestGroupsAndLayout(t *testing.T) {
 		if err := first(err, check("ranks", members, []int{r})); err != nil {
 			return err
 		}
-		if err := first(own.SetTimeout(time.Second), own.Barrier()); err != nil {
+		if err := first(own.SetTimeout(ranks.Timeout), own.Barrier()); err != nil {
 			return err
 		}
 		own.Close()

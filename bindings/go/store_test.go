@@ -8,7 +8,6 @@ import (
 	"strings"
 	"sync"
 	"testing"
-	"time"
 
 	"libnxd.org/nxd"
 	"libnxd.org/nxd/internal/ranks"
@@ -59,7 +58,7 @@ func testStore(t *testing.T, s *nxd.Store, err error) {
 		t.Fatal(err)
 	}
 	for key, want := range map[string]string{"a": "value", "long": string(long), "empty": ""} {
-		if got, err := s.Get(key, time.Second); err != nil || string(got) != want {
+		if got, err := s.Get(key, ranks.Timeout); err != nil || string(got) != want {
 			t.Errorf("%s: got %q, %v", key, got, err)
 		}
 	}
@@ -76,7 +75,7 @@ func TestStores(t *testing.T) {
 	testStore(t, s, err)
 	s, err = nxd.NewFileStore(filepath.Join(t.TempDir(), "store"))
 	testStore(t, s, err)
-	s, err = nxd.NewTCPStore("127.0.0.1", 0, true, time.Minute)
+	s, err = nxd.NewTCPStore("127.0.0.1", 0, true, ranks.Timeout)
 	if err == nil {
 		port, err := s.Port()
 		if err != nil || port == 0 {

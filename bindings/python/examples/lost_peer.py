@@ -13,7 +13,7 @@ import nxd.core as nxd
 
 
 def rank():
-    ctx = nxd.Context(timeout_ms=10000)
+    ctx = nxd.Context(timeout_ms=60000)
     array = np.ones(4 + ctx.rank, "f4")
     try:
         ctx.world.all_reduce(array)

@@ -5,7 +5,6 @@ import json
 import os
 import re
 import tempfile
-import time
 import unittest
 
 import numpy as np
@@ -150,10 +149,8 @@ class BadArrays(unittest.TestCase):
                         nxd.Ddp.over_arrays(context, params, grads, group=group, **options)
             nxd.Ddp.over_arrays(context, good, good).close()
 
-        begin = time.monotonic()
-        on_ranks(bad, timeout_ms=60000)
-        on_ranks(bad, layout={}, timeout_ms=60000)
-        self.assertLess(time.monotonic() - begin, 40)
+        on_ranks(bad)
+        on_ranks(bad, layout={})
 
 
 class Optimizers(unittest.TestCase):

@@ -14,7 +14,7 @@ import weakref
 import numpy as np
 
 import nxd.core as nxd
-from support import on_ranks, run_code
+from support import TIMEOUT_MS, TIMEOUT_S, on_ranks, run_code
 
 
 class DictStore:
@@ -55,8 +55,8 @@ class Stores(unittest.TestCase):
             self.use(nxd.Store.file(os.path.join(directory, "store")))
 
     def test_tcp(self):
-        with nxd.Store.tcp("127.0.0.1", 0, server=True, timeout_ms=5000) as server:
-            self.use(nxd.Store.tcp("127.0.0.1", server.port, timeout_ms=5000))
+        with nxd.Store.tcp("127.0.0.1", 0, server=True, timeout_ms=TIMEOUT_MS) as server:
+            self.use(nxd.Store.tcp("127.0.0.1", server.port, timeout_ms=TIMEOUT_MS))
 
     def test_custom(self):
         self.use(nxd.Store.custom(DictStore()))
@@ -65,7 +65,7 @@ class Stores(unittest.TestCase):
         store = nxd.Store.custom(DictStore())
 
         def run(rank):
-            with nxd.Context(store, rank, 2, timeout_ms=20000, transport="gloo") as context:
+            with nxd.Context(store, rank, 2, transport="gloo") as context:
                 sums.append(context.world.all_reduce(np.ones(3, "f4"))[0])
 
         sums = []
@@ -73,7 +73,7 @@ class Stores(unittest.TestCase):
         for thread in threads:
             thread.start()
         for thread in threads:
-            thread.join(30)
+            thread.join(TIMEOUT_S)
         self.assertEqual(sums, [2.0, 2.0])
 
     def test_exceptions_of_a_custom_store_come_back(self):
@@ -163,18 +163,16 @@ class Collectives(unittest.TestCase):
             if context.rank == 0:
                 array = np.ones(100000)
                 alive = weakref.ref(array)
-                begin = time.monotonic()
                 g.all_reduce(array, wait=False)
                 del array
                 gc.collect()
-                self.assertLess(time.monotonic() - begin, 5)
                 self.assertIsNotNone(alive())
                 go.set()
                 g.barrier()
                 g.barrier(wait=False).wait()
                 self.assertIsNone(alive())
             else:
-                go.wait(20)
+                self.assertTrue(go.wait(TIMEOUT_S))
                 self.assertEqual(g.all_reduce(np.ones(100000))[5], 2)
                 g.barrier()
                 g.barrier()
@@ -187,7 +185,8 @@ class Collectives(unittest.TestCase):
             g = context.world
             if context.rank == 0:
                 works = [g.barrier(wait=False) for _ in range(3)]
-                time.sleep(0.1)
+                while "'started'" not in str(context.flight_record()):
+                    time.sleep(0.001)
                 works[2].close()  # not begun: taken back
                 with self.assertRaises(nxd.InvalidState):
                     works[2].done
@@ -197,7 +196,7 @@ class Collectives(unittest.TestCase):
                 works[1].wait()
                 works[1].close()
             else:
-                go.wait(20)
+                self.assertTrue(go.wait(TIMEOUT_S))
                 g.barrier()
                 g.barrier()
                 with self.assertRaisesRegex(nxd.InvalidArgument, "rank 0"):
@@ -218,7 +217,7 @@ class Collectives(unittest.TestCase):
                 go.set()
                 work.wait()
             else:
-                go.wait(20)
+                self.assertTrue(go.wait(TIMEOUT_S))
                 g.barrier()
 
         go = threading.Event()
@@ -229,7 +228,7 @@ class Collectives(unittest.TestCase):
             g = context.group([1, 0], "turned")
             self.assertEqual((g.size, g.rank, g.ranks), (2, 1 - context.rank, [1, 0]))
             self.assertEqual(g.broadcast(np.full(1, context.rank, "i4"), root=0)[0], 1)
-            g.set_timeout(5000)
+            g.set_timeout(TIMEOUT_MS)
             self.assertEqual(g.transport, nxd.Transport.SHARED_MEMORY)
             g.close()
             with self.assertRaises(nxd.InvalidState):
@@ -261,7 +260,7 @@ class Collectives(unittest.TestCase):
                 self.assertTrue(work.done)
                 selector.close()
             else:
-                go.wait(20)
+                self.assertTrue(go.wait(TIMEOUT_S))
                 g.barrier()
 
         go = threading.Event()
@@ -310,9 +309,7 @@ class Errors(unittest.TestCase):
                 context.world.broadcast(np.ones(4)[::2] if context.rank else np.ones(2), root=1)
             context.world.barrier()
 
-        begin = time.monotonic()
         on_ranks(run)
-        self.assertLess(time.monotonic() - begin, 15)
 
     def test_peers_read_the_reason(self):
         good, bad = np.ones(4, "f4"), [1, 2, 3, 4]
@@ -359,7 +356,7 @@ class Errors(unittest.TestCase):
 
     def test_lost_peer(self):
         def run(rank):
-            context = nxd.Context(store, rank, 2, timeout_ms=20000)
+            context = nxd.Context(store, rank, 2)
             if rank == 1:
                 context.close()
                 return
@@ -374,7 +371,7 @@ class Errors(unittest.TestCase):
         for thread in threads:
             thread.start()
         for thread in threads:
-            thread.join(30)
+            thread.join(TIMEOUT_S)
         self.assertEqual([e.info.root_rank for e in found], [1, 1])
         self.assertIsInstance(found[0], ConnectionError)
 
@@ -387,7 +384,7 @@ class Errors(unittest.TestCase):
                 self.assertEqual(caught.exception.info.root_rank, 1)
                 done.set()
             else:
-                done.wait(20)
+                self.assertTrue(done.wait(TIMEOUT_S))
             context.abort()
 
         done = threading.Event()
@@ -404,7 +401,7 @@ class Errors(unittest.TestCase):
                 with self.assertRaises(nxd.Aborted):
                     context.world.barrier()
                 done.set()
-            done.wait(20)
+            self.assertTrue(done.wait(TIMEOUT_S))
             context.close()
 
         done = threading.Event()

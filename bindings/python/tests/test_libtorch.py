@@ -15,7 +15,7 @@ import sys, threading
 import numpy as np
 import nxd.core as nxd
 def rank(r):
-    with nxd.Context(store, r, 2, timeout_ms=20000) as context:
+    with nxd.Context(store, r, 2) as context:
         w, g = {"w": np.ones(64, "f4")}, {"w": np.ones(64, "f4")}
         ddp = nxd.Ddp.over_arrays(context, w, g, zero_stage=1)
         sgd = nxd.Sgd(ddp, learning_rate=0.25)
@@ -25,7 +25,7 @@ def rank(r):
 store, done = nxd.Store.local(), []
 threads = [threading.Thread(target=rank, args=(r,)) for r in range(2)]
 for t in threads: t.start()
-for t in threads: t.join(30)
+for t in threads: t.join()
 assert len(done) == 2
 """
 # Tries the engine, which must be an ImportError that says so, and before libnxd.so is mapped.

@@ -42,9 +42,9 @@ class Types(unittest.TestCase):
                            "nxd.AdamW(ctx, learning_rate='fast')\n")
             arguments = ["-m", "mypy", "--cache-dir", directory, "--config-file",
                          PYTHON_ROOT / "mypy.ini"]
-            done = run_python(*arguments, PYTHON_ROOT / "nxd", timeout=200, check=False)
+            done = run_python(*arguments, PYTHON_ROOT / "nxd", check=False)
             self.assertEqual(done.returncode, 0, done.stdout)
-            done = run_python(*arguments, use, timeout=200, check=False,
+            done = run_python(*arguments, use, check=False,
                               env={"MYPYPATH": str(PYTHON_ROOT)})
             self.assertIn('use.py:4: error: Argument "learning_rate"', done.stdout)
             self.assertIn("Found 1 error", done.stdout)

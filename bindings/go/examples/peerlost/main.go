@@ -16,7 +16,7 @@ import (
 )
 
 func run() error {
-	c, err := nxd.NewContext(context.Background(), &nxd.ContextOptions{Timeout: 5 * time.Second})
+	c, err := nxd.NewContext(context.Background(), &nxd.ContextOptions{Timeout: time.Minute})
 	if err != nil {
 		return err
 	}

@@ -5,7 +5,7 @@
 using NXD
 
 function main()
-    ctx = Context(timeout_ms = 20000)
+    ctx = Context(timeout_ms = 60000)
     rank = rank_in(ctx)
     group = world(ctx)
     x = ones(Float32, rank == 0 ? 4 : 5)

@@ -11,7 +11,7 @@ function save_and_go_on(ctx, directory)
         push!(nothing_to_wait_for, thrown(() -> wait(checkpoint)).status)
         NXD.publish(checkpoint; keep_last = 2, wait = false)
         step!(optimizer)
-        wait(checkpoint; timeout_ms = 60000)
+        wait(checkpoint; timeout_ms = 1000 * limit_s)
         push!(ready, isready(checkpoint))
         close(checkpoint)
     end
@@ -37,7 +37,7 @@ function save_whole_state(ctx, root, corpus)
         NXD.next!(loader, zeros(Int64, 4, 1))
         state["note"] = "step $step"
         NXD.save(state, root, step; wait = step == 1)
-        wait(state; timeout_ms = 60000)
+        wait(state; timeout_ms = 1000 * limit_s)
     end
     older = NXD.open_checkpoint(ctx, root, 1)
     NXD.load!(state, older)

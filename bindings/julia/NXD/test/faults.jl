@@ -26,7 +26,6 @@ end
             g -> all_gather!(g, ones(4), ones(2)), g -> reduce_scatter!(g, ones(2), ones(4)),
             g -> all_to_all!(g, ones(2), ones(2)), g -> broadcast_from!(g, ones(2)),
             g -> all_reduce!(g, ones(4)), g -> wait(all_reduce_async!(g, ones(2)))]
-    started = time()
     found = two_ranks() do r, ctx
         g = world(ctx)
         errors = [thrown(() -> (r == 0 ? bad : good)[i](g)) for i in 1:length(bad)]
@@ -88,7 +87,7 @@ end
     end
     @test found[1].status === :timeout && found[1].root_rank == 1
     found = two_ranks(finalize = false) do r, ctx
-        r == 1 && (sleep(0.3); abort(ctx); return thrown(() -> barrier(world(ctx))))
+        r == 1 && (sleep(0.3); abort(ctx); return thrown(() -> barrier(world(ctx)))) # most likely rank 0 waits
         thrown(() -> barrier(world(ctx)))
     end
     @test found[1].status in (:peer_lost, :aborted) && found[2].status === :aborted
@@ -119,7 +118,7 @@ end
     store = Store()
     tasks = [on_thread(r + 1) do
         thrown() do
-            Context(; store = store, rank = r, size = 2, timeout_ms = 20000) do ctx
+            Context(; store = store, rank = r, size = 2, timeout_ms = timeout_ms) do ctx
                 r == 1 && error("mine")
                 barrier(world(ctx))
             end

@@ -116,7 +116,7 @@ end
     for i in 1:(long ? 1000 : 20)
         Job(job -> wait(job), `true`, 2)
     end
-    job = Job(`sleep 100`, 2)
+    job = Job(`sleep $limit_s`, 2)
     @test length(job) == 2 && NXD.pid(job, 0) > 0 && NXD.exit_code(job, 1) === nothing
     @test thrown(() -> wait(job; timeout_ms = 20)).status === :timeout
     kill(job)

@@ -6,7 +6,7 @@ const c_examples = get(ENV, "NXD_C_EXAMPLES", "")
 function c_example(name, args...)
     path = joinpath(c_examples, name)
     isfile(path) || return nothing
-    read(`timeout 100 $path $args`, String)
+    read(`timeout $limit_s $path $args`, String)
 end
 
 numbers(text, pattern) = [parse(Float64, m.captures[1]) for m in eachmatch(pattern, text)]
@@ -57,14 +57,14 @@ end
 end
 
 @testset "an error's message, and a rank that is killed" begin
-    text = succeeding(joinpath(examples, "lost_peer.jl"); seconds = 60)
+    text = succeeding(joinpath(examples, "lost_peer.jl"))
     @test count("ranks disagree: rank 0 calls all_reduce of 4 x f32 (sum), rank 1 calls all_reduce of 5 x f32 (sum)", text) == 2
     @test occursin(r"rank 0: lost rank 1 in all_reduce #\d+ after", text)
     @test occursin("job: NXDError: PEER_LOST: ", text) && occursin("signal 9", text)
 end
 
 @testset "Ctrl-C" begin
-    text = finished(interrupted; seconds = 60)
+    text = finished(interrupted)
     for what in ("all_reduce!", "wait of a work", "receive_from!", "a forward in Julia", "Context")
         @test occursin("$what: InterruptException", text)
     end
@@ -72,7 +72,7 @@ end
 
 @testset "the end of a process that closed nothing" begin
     for how in ("objects", "works", "lost")
-        text = two_processes(joinpath(programs, "exits.jl"), how; seconds = 60)
+        text = two_processes(joinpath(programs, "exits.jl"), how)
         @test occursin("leaving with $how", text)
     end
 end

@@ -1,6 +1,11 @@
 const package = dirname(@__DIR__)
 const root = normpath(joinpath(package, "..", "..", ".."))
 
+"Ends what hangs, however slow and busy the machine: no test is about how long it is."
+const limit_s = 300
+"Bound of every collective, so that a rank that is missing is an error."
+const timeout_ms = 120_000
+
 "Starts `f` as a task of a thread of its own."
 function on_thread(f, thread)
     task = Task(f)
@@ -16,7 +21,7 @@ function two_ranks(f; finalize = true, options...)
     store = Store()
     function rank(r)
         try
-            context = Context(; store = store, rank = r, size = 2, timeout_ms = 20000, options...)
+            context = Context(; store = store, rank = r, size = 2, timeout_ms = timeout_ms, options...)
             try
                 result = f(r, context)
                 finalize && finalize!(context)
@@ -32,9 +37,9 @@ function two_ranks(f; finalize = true, options...)
     map(fetch, tasks)
 end
 
-"Waits until another thread has done something, for half a minute at most."
+"Waits until another thread has done something."
 function until(f)
-    deadline = time() + 30
+    deadline = time() + limit_s
     while !f()
         time() < deadline || error("waited in vain")
         Libc.systemsleep(0.002)
@@ -88,19 +93,19 @@ resident_mb() = parse(Int, split(read("/proc/self/statm", String))[2]) * 4096 / 
 
 """
 Runs a Julia program in a process of its own and gives (exit code, output). It is killed when it
-takes longer than `seconds`, which fails the test.
+takes longer than `limit_s`, which fails the test.
 """
-function program(path, args...; seconds = 100, env = (), julia = ())
+function program(path, args...; env = (), julia = ())
     out, err = tempname(), tempname()
     command = `$(Base.julia_cmd()) -t 1 -O1 --startup-file=no --project=$package $(collect(julia)) $path $(collect(args))`
     whole = merge(Dict{String,String}(ENV), Dict{String,String}(env...))
     process = run(pipeline(setenv(ignorestatus(command), whole); stdout = out, stderr = err); wait = false)
-    timer = Timer(_ -> kill(process, Base.SIGKILL), seconds)
+    timer = Timer(_ -> kill(process, Base.SIGKILL), limit_s)
     wait(process)
     late = !isopen(timer)
     close(timer)
     text = read(out, String) * read(err, String)
-    late && error("$path took more than $seconds s:\n$text")
+    late && error("$path took more than $limit_s s:\n$text")
     process.termsignal == 0 || return (128 + process.termsignal, text)
     (process.exitcode, text)
 end
@@ -121,8 +126,8 @@ function started(path, args...)
     (Job(command, 2), directory)
 end
 
-function finished((job, directory); seconds = 100)
-    failure = thrown(() -> wait(job; timeout_ms = 1000 * seconds))
+function finished((job, directory))
+    failure = thrown(() -> wait(job; timeout_ms = 1000 * limit_s))
     close(job)
     text = join(read(joinpath(directory, string(r)), String) for r in 0:1)
     failure === nothing || println(sprint(showerror, failure), "\n", text)
@@ -130,4 +135,4 @@ function finished((job, directory); seconds = 100)
     text
 end
 
-two_processes(path, args...; seconds = 100) = finished(started(path, args...); seconds = seconds)
+two_processes(path, args...) = finished(started(path, args...))

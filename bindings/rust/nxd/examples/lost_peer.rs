@@ -5,7 +5,7 @@
 use nxd::{Context, ContextOptions, Error, Exit, Job, Reduce, Result, SpawnOptions, Status};
 use std::time::{Duration, Instant};
 
-const TIMEOUT: Duration = Duration::from_secs(5);
+const TIMEOUT: Duration = Duration::from_secs(60);
 const SIGKILL: i32 = 9;
 
 extern "C" {

@@ -3,7 +3,8 @@ use std::path::PathBuf;
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
-const LIMIT: Duration = Duration::from_secs(100);
+/// Ends what hangs, however slow and busy the machine: no test is about how long it is.
+const LIMIT: Duration = Duration::from_secs(300);
 
 /// Output of a program that ends well within the limit.
 fn run(program: PathBuf, arguments: &[&str]) -> String {

@@ -19,7 +19,7 @@ function keep_objects(ctx)
 end
 
 function main(how)
-    ctx = Context(timeout_ms = 10000)
+    ctx = Context(timeout_ms = 120000)
     push!(kept, ctx)
     group = world(ctx)
     if how == "objects"

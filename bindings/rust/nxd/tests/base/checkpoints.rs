@@ -1,9 +1,8 @@
-use crate::common::on_ranks;
+use crate::common::{on_ranks, LIMIT};
 use nxd::{
     AdamwOptions, Array, Checkpoint, Context, DataLoader, DataLoaderOptions, Ddp, DdpOptions,
     FinishOptions, Optimizer, Result, Status, TrainingState,
 };
-use std::time::Duration;
 
 fn adamw(ctx: &Context) -> Result<Optimizer> {
     let arrays = vec![Array::new("w", &[4, 3], vec![1f32; 12])?];
@@ -26,7 +25,7 @@ fn saved_and_gone_on_from() {
             assert_eq!(checkpoint.wait(None).unwrap_err().status(), Status::INVALID_STATE);
             checkpoint.publish_async(2)?;
             rule.step(&FinishOptions::default())?;
-            checkpoint.wait(Some(Duration::from_secs(60)))?;
+            checkpoint.wait(Some(LIMIT))?;
             assert!(checkpoint.is_done()?);
         }
         let newest = Checkpoint::open_newest(&ctx, &root, true)?.expect("three were published");
@@ -66,7 +65,7 @@ fn the_whole_state_by_one_call() {
         rule.step(&FinishOptions::default())?;
         state.set_value("note", "second")?;
         state.save_async(&root, 2, 0)?;
-        state.wait(Some(Duration::from_secs(60)))?;
+        state.wait(Some(LIMIT))?;
         let first = Checkpoint::open(&ctx, &root, 1, true)?;
         state.restore(&first)?;
         assert_eq!((state.value("note")?.as_deref(), loader.position()?), (Some("first"), 2));

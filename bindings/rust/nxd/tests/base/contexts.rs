@@ -1,4 +1,4 @@
-use crate::common::{is_child, on_ranks, on_ranks_within, run_child_with};
+use crate::common::{is_child, on_ranks, run_child_with, Event, AT_ONCE, TIMEOUT};
 use nxd::{
     find_rank, layout_groups, Axis, Context, ContextOptions, LogLevel, ParallelOptions, Status,
     Store, World,
@@ -59,19 +59,22 @@ fn layouts_need_no_context() {
 
 #[test]
 fn abort_from_another_thread() {
-    let errors = on_ranks_within(2, Duration::from_secs(20), |ctx| {
+    let aborted = Event::default();
+    let errors = on_ranks(2, |ctx| {
         if ctx.rank()? == 1 {
-            std::thread::sleep(Duration::from_millis(600));
+            aborted.wait(); // to leave before would be the error
             return Ok(None);
         }
         let aborter = ctx.aborter();
-        Ok(std::thread::scope(|scope| {
+        let error = std::thread::scope(|scope| {
             scope.spawn(move || {
-                std::thread::sleep(Duration::from_millis(100));
+                std::thread::sleep(Duration::from_millis(100)); // most likely rank 0 waits
                 aborter.abort().unwrap();
             });
             ctx.world_group().unwrap().barrier().err()
-        }))
+        });
+        aborted.set();
+        Ok(error)
     });
     assert_eq!(errors[0].as_ref().unwrap().status(), Status::ABORTED);
 }
@@ -83,7 +86,7 @@ fn interrupt_ends_a_wait() {
     let store = Store::local().unwrap();
     let world = World::Store { store: &store, rank: 0, size: 2 };
     let interrupt: fn() -> bool = || STOP.load(Ordering::Relaxed);
-    let timeout = Some(Duration::from_secs(60));
+    let timeout = Some(TIMEOUT);
     let options =
         ContextOptions { world, timeout, interrupt: Some(interrupt), ..Default::default() };
     let start = Instant::now();
@@ -96,7 +99,7 @@ fn interrupt_ends_a_wait() {
         Context::create_with(&options).unwrap_err()
     });
     assert_eq!(error.status(), Status::USER);
-    assert!(start.elapsed() < Duration::from_secs(30));
+    assert!(start.elapsed() < AT_ONCE);
 }
 
 #[test]
@@ -132,13 +135,13 @@ fn log_lines_come_to_a_closure() {
     static LINES: Mutex<Vec<String>> = Mutex::new(Vec::new());
     if !is_child(TEST) {
         let variables = [("NXD_FLIGHT_RECORD", "/no/such/directory/record.")];
-        assert_eq!(run_child_with(TEST, Duration::from_secs(60), &variables), Some(0));
+        assert_eq!(run_child_with(TEST, &variables), Some(0));
         return;
     }
     nxd::set_log(|level, line| LINES.lock().unwrap().push(format!("{:?} {}", level, line)))
         .unwrap();
     let lost = || {
-        on_ranks_within(2, Duration::from_secs(10), |ctx| {
+        on_ranks(2, |ctx| {
             if ctx.rank()? == 0 {
                 ctx.world_group()?.barrier().unwrap_err();
             }

@@ -1,3 +1,4 @@
+use crate::common::LIMIT;
 use nxd::{machine, DType, Exit, Job, SpawnOptions, Status};
 use std::time::Duration;
 
@@ -11,7 +12,7 @@ fn processes_end_well() {
     let job = Job::spawn(&shell("test $WORLD_SIZE = 2 && test -n \"$MASTER_PORT\"", 2)).unwrap();
     assert_eq!(job.size().unwrap(), 2);
     assert!(job.pid(0).unwrap() > 0);
-    job.wait(Some(Duration::from_secs(20))).unwrap();
+    job.wait(Some(LIMIT)).unwrap();
     assert_eq!(job.exit(1).unwrap(), Exit::Code(0));
 }
 
@@ -26,11 +27,11 @@ fn processes_that_fail_are_named() {
 
 #[test]
 fn processes_are_killed() {
-    let job = Job::spawn(&shell("exec sleep 60", 2)).unwrap();
+    let job = Job::spawn(&shell("exec sleep 300", 2)).unwrap();
     assert_eq!(job.wait(Some(Duration::ZERO)).unwrap_err().status(), Status::TIMEOUT);
     assert_eq!(job.exit(0).unwrap(), Exit::Running);
     job.kill(15).unwrap();
-    assert!(job.wait(Some(Duration::from_secs(20))).is_err());
+    assert!(job.wait(Some(LIMIT)).is_err());
     assert_eq!(job.exit(0).unwrap(), Exit::Code(128 + 15));
     let missing = SpawnOptions { arguments: vec!["/no/such/program".into()], ..Default::default() };
     assert_eq!(Job::spawn(&missing).unwrap_err().status(), Status::IO);

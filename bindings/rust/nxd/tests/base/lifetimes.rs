@@ -1,10 +1,8 @@
 //! Objects dropped at exit, out of order, on other threads, and after a lost peer.
-use crate::common::{alone, is_child, on_ranks_within, run_child};
+use crate::common::{alone, is_child, on_ranks, on_ranks_within, run_child, Event, AT_ONCE, LIMIT};
 use nxd::{Array, Context, Ddp, DdpOptions, Group, Optimizer, Owned, Reduce, Status, Work};
 use std::cell::RefCell;
 use std::time::{Duration, Instant};
-
-const LIMIT: Duration = Duration::from_secs(60);
 
 type Objects = (Owned<Context>, Owned<Group>, Work<Vec<f32>>);
 
@@ -28,23 +26,23 @@ fn lifetimes_end_with_the_process() {
         std::thread::spawn(|| KEPT.with(|kept| *kept.borrow_mut() = Some(make()))).join().unwrap();
         std::process::exit(7);
     }
-    assert_eq!(run_child("lifetimes::lifetimes_end_with_the_process", LIMIT), Some(7));
+    assert_eq!(run_child("lifetimes::lifetimes_end_with_the_process"), Some(7));
 }
 
 /// A wait without an end is no reason not to exit.
 #[test]
 fn exit_during_a_collective() {
     if is_child("lifetimes::exit_during_a_collective") {
-        on_ranks_within(2, Duration::from_secs(600), |ctx| {
+        on_ranks_within(2, 2 * LIMIT, |ctx| {
             if ctx.rank()? == 1 {
-                std::thread::sleep(Duration::from_millis(200));
+                std::thread::sleep(Duration::from_millis(200)); // most likely rank 0 waits
                 std::process::exit(7);
             }
             let work = ctx.world_group()?.all_reduce_async(vec![1f32; 1 << 16], Reduce::SUM)?;
             work.wait().map(drop)
         });
     }
-    assert_eq!(run_child("lifetimes::exit_during_a_collective", LIMIT), Some(7));
+    assert_eq!(run_child("lifetimes::exit_during_a_collective"), Some(7));
 }
 
 #[test]
@@ -79,7 +77,7 @@ fn on_another_thread() {
 #[test]
 fn after_a_lost_peer() {
     let start = Instant::now();
-    on_ranks_within(2, Duration::from_secs(10), |ctx| {
+    on_ranks(2, |ctx| {
         let group = Group::create(&ctx, &[0, 1], "pair")?;
         let arrays = vec![Array::new("w", &[8], vec![1f32; 8])?];
         let ddp = Ddp::over_arrays(&ctx, None, arrays, &DdpOptions::default())?;
@@ -103,19 +101,21 @@ fn after_a_lost_peer() {
         drop(ddp);
         Ok(())
     });
-    assert!(start.elapsed() < Duration::from_secs(25));
+    assert!(start.elapsed() < AT_ONCE);
 }
 
 /// A collective teardown is never a drop's: this rank leaves while the other is still at work.
 #[test]
 fn dropping_waits_for_nobody() {
-    on_ranks_within(2, Duration::from_secs(60), |ctx| {
+    let left = Event::default();
+    on_ranks(2, |ctx| {
         if ctx.rank()? == 0 {
             let start = Instant::now();
             drop(ctx);
-            assert!(start.elapsed() < Duration::from_secs(5));
+            assert!(start.elapsed() < AT_ONCE);
+            left.set();
         } else {
-            std::thread::sleep(Duration::from_millis(300));
+            left.wait();
         }
         Ok(())
     });

@@ -1,4 +1,4 @@
-use crate::common::on_ranks;
+use crate::common::{on_ranks, TIMEOUT};
 use nxd::{Context, ContextOptions, Error, Result, Status, Store, StoreBackend, World};
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex};
@@ -30,8 +30,8 @@ fn all_kinds() {
     use_store(&file);
     drop(file);
     std::fs::remove_file(&path).unwrap();
-    let server = Store::tcp_server("127.0.0.1", 0, Duration::from_secs(5)).unwrap();
-    let client = Store::tcp("127.0.0.1", server.port().unwrap(), Duration::from_secs(5)).unwrap();
+    let server = Store::tcp_server("127.0.0.1", 0, TIMEOUT).unwrap();
+    let client = Store::tcp("127.0.0.1", server.port().unwrap(), TIMEOUT).unwrap();
     use_store(&client);
     assert_eq!(server.get("key", SHORT).unwrap(), b"value");
     assert_eq!(Store::local().unwrap().port().unwrap_err().status(), Status::INVALID_ARGUMENT);

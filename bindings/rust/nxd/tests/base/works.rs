@@ -1,4 +1,4 @@
-use crate::common::{on_ranks, on_ranks_within};
+use crate::common::{on_ranks, Event, AT_ONCE, TIMEOUT};
 use nxd::{Context, ContextOptions, Reduce, Status, Store, World};
 use std::os::unix::io::AsRawFd;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -44,7 +44,7 @@ fn waits_have_bounds() {
             assert_eq!(work.error().unwrap_err().status(), Status::INVALID_STATE);
             assert!(work.descriptor()?.as_raw_fd() >= 0);
             world.send(&[0u8], 1, 0)?;
-            work.wait_timeout(Duration::from_secs(20))?;
+            work.wait_timeout(TIMEOUT)?;
             assert!(work.test()?);
             assert!(work.error()?.is_none());
             assert_eq!(work.wait()?, [2]);
@@ -58,7 +58,7 @@ fn waits_have_bounds() {
 
 #[test]
 fn failures_give_the_buffers_too() {
-    on_ranks_within(2, Duration::from_secs(30), |ctx| {
+    on_ranks(2, |ctx| {
         let world = ctx.world_group()?;
         let n = 2 + ctx.rank()? as usize;
         let (buffer, outcome) = world.all_reduce_async(vec![1f32; n], Reduce::SUM)?.finish();
@@ -111,23 +111,23 @@ static STOP: AtomicBool = AtomicBool::new(false);
 /// The wait ends at once, however long the group's timeout; the memory stays the work's.
 #[test]
 fn an_interrupt_ends_the_wait() {
-    let store = Store::local().unwrap();
+    let (store, left) = (Store::local().unwrap(), Event::default());
     std::thread::scope(|scope| {
         for rank in 0..2 {
-            let store = &*store;
+            let (store, left) = (&*store, &left);
             scope.spawn(move || {
                 let interrupt: fn() -> bool = || STOP.load(Ordering::Relaxed);
                 let world = World::Store { store, rank, size: 2 };
-                let timeout = Some(Duration::from_secs(300));
+                let timeout = Some(TIMEOUT);
                 let interrupt = if rank == 0 { Some(interrupt) } else { None };
                 let options = ContextOptions { world, timeout, interrupt, ..Default::default() };
                 let ctx = Context::create_with(&options).unwrap();
                 if rank == 1 {
-                    std::thread::sleep(Duration::from_millis(700));
+                    left.wait();
                     return;
                 }
                 std::thread::spawn(|| {
-                    std::thread::sleep(Duration::from_millis(100));
+                    std::thread::sleep(Duration::from_millis(100)); // most likely rank 0 waits
                     STOP.store(true, Ordering::Relaxed);
                 });
                 let start = Instant::now();
@@ -135,7 +135,8 @@ fn an_interrupt_ends_the_wait() {
                 let (buffer, outcome) = work.unwrap().finish();
                 assert!(buffer.is_none());
                 assert_eq!(outcome.unwrap_err().status(), Status::USER);
-                assert!(start.elapsed() < Duration::from_secs(60));
+                assert!(start.elapsed() < AT_ONCE);
+                left.set();
             });
         }
     });

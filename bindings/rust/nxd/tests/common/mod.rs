@@ -1,11 +1,21 @@
 //! Ranks as threads of one process.
 #![allow(dead_code)]
 use nxd::{Context, ContextOptions, Owned, Result, Store, World};
+use std::sync::{Condvar, Mutex};
 use std::time::Duration;
+
+/// Ends what hangs, however slow and busy the machine: no test is about how long it is.
+pub const LIMIT: Duration = Duration::from_secs(300);
+
+/// Bound of every collective, so that a rank that is missing is an error.
+pub const TIMEOUT: Duration = Duration::from_secs(120);
+
+/// Less than a collective's bound: what ended before it did not wait for a peer.
+pub const AT_ONCE: Duration = Duration::from_secs(60);
 
 /// Runs a body on every rank of a world, and gives what each has given.
 pub fn on_ranks<R: Send>(n: i32, body: impl Fn(Owned<Context>) -> Result<R> + Sync) -> Vec<R> {
-    on_ranks_within(n, Duration::from_secs(30), body)
+    on_ranks_within(n, TIMEOUT, body)
 }
 
 pub fn on_ranks_within<R: Send>(
@@ -30,6 +40,26 @@ pub fn on_ranks_within<R: Send>(
     })
 }
 
+/// One rank does something after another has.
+#[derive(Default)]
+pub struct Event {
+    happened: Mutex<bool>,
+    told: Condvar,
+}
+
+impl Event {
+    pub fn set(&self) {
+        *self.happened.lock().unwrap() = true;
+        self.told.notify_all();
+    }
+
+    pub fn wait(&self) {
+        let happened = self.happened.lock().unwrap();
+        let end = self.told.wait_timeout_while(happened, LIMIT, |happened| !*happened).unwrap();
+        assert!(*end.0, "waited in vain");
+    }
+}
+
 /// A world of one rank.
 pub fn alone() -> Owned<Context> {
     let store = Store::local().unwrap();
@@ -44,12 +74,12 @@ pub fn is_child(test: &str) -> bool {
 
 /// Runs one test of this program as a process of its own; gives its exit code, or `None` when it was
 /// ended by a signal or did not end in time.
-pub fn run_child(test: &str, limit: Duration) -> Option<i32> {
-    run_child_with(test, limit, &[])
+pub fn run_child(test: &str) -> Option<i32> {
+    run_child_with(test, &[])
 }
 
 /// The same with more variables in its environment.
-pub fn run_child_with(test: &str, limit: Duration, variables: &[(&str, &str)]) -> Option<i32> {
+pub fn run_child_with(test: &str, variables: &[(&str, &str)]) -> Option<i32> {
     let mut child = std::process::Command::new(std::env::current_exe().unwrap())
         .args([test, "--exact", "--nocapture", "--test-threads=1"])
         .env("NXD_TEST_CHILD", test)
@@ -57,7 +87,7 @@ pub fn run_child_with(test: &str, limit: Duration, variables: &[(&str, &str)]) -
         .spawn()
         .unwrap();
     let start = std::time::Instant::now();
-    while start.elapsed() < limit {
+    while start.elapsed() < LIMIT {
         if let Some(status) = child.try_wait().unwrap() {
             return status.code();
         }
