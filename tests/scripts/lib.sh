@@ -73,7 +73,7 @@ find_c_examples() {
 losses() {
   local out=$1
   shift
-  timeout 100 "$@" > "$out.log" 2>&1 || { cat "$out.log"; exit 1; }
+  timeout 300 "$@" > "$out.log" 2>&1 || { cat "$out.log"; exit 1; }
   sed -nE 's/^.*(step|epoch) [0-9]+ loss ([0-9.]+).*$/\2/p' "$out.log" > "$out"
 }
 

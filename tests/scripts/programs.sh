@@ -18,7 +18,7 @@ compare_programs() {
 
   run_program() { # c or own, OUT, NAME OPTION...
     local who=$1 out=$2 command=(program "$3")
-    [[ $who == own ]] || command=(timeout 200 "$in_c/$3")
+    [[ $who == own ]] || command=(timeout 300 "$in_c/$3")
     shift 3
     "${command[@]}" "$@" --out "$at/$who/$out" > "$at/$who/$out.log" 2>&1 ||
       { echo "${command[*]} $*"; cat "$at/$who/$out.log"; exit 1; }

@@ -10,7 +10,7 @@ work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
 export NXD_TIMEOUT_MS=60000
 
-bench() { timeout 120 "$source/scripts/bench_collectives" "$build" --short "$@"; }
+bench() { timeout 300 "$source/scripts/bench_collectives" "$build" --short "$@"; }
 
 bench --contenders "shm arena,shm malloc,gloo,copy,in place,in shared" --out "$work/figures.tsv" > "$work/table"
 cat "$work/table"

@@ -15,7 +15,8 @@ work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
 mkdir -p "$build/bindings-go"
 export GOCACHE=$build/bindings-go/cache GOPATH=$work/path GOFLAGS=-p=1 GOPROXY=off GOTOOLCHAIN=local GOENV=off
-export NXD_CPU_MODE=1 OMP_NUM_THREADS=1 NXD_TIMEOUT_MS=60000
+export NXD_CPU_MODE=1 OMP_NUM_THREADS=1 NXD_TIMEOUT_MS=120000
+limit=3000
 cd "$source/bindings/go"
 
 unformatted=$(gofmt -l .)
@@ -23,8 +24,8 @@ unformatted=$(gofmt -l .)
 go vet ./...
 checked=(env GODEBUG=cgocheck=2)
 [[ $(go env GOVERSION) =~ ^go1\.(19|20)(\.|$) ]] || checked=(env GOEXPERIMENT=cgocheck2)
-timeout 600 "${checked[@]}" go test -count=1 ./...
-timeout 400 go test -count=1 -short -exec 'env GOGC=1' ./...
+timeout $limit "${checked[@]}" go test -timeout ${limit}s -count=1 ./...
+timeout $limit go test -timeout ${limit}s -count=1 -short -exec 'env GOGC=1' ./...
 
 go build -o "$work/" ./examples/... ./bench
 loads_no_libtorch "$work/zero1"
@@ -33,7 +34,7 @@ loads_no_libtorch "$work/zero1"
 run() {
   local out=$work/$1.out
   shift
-  timeout 60 "$@" > "$out" 2>&1 || { echo "$*"; cat "$out"; exit 1; }
+  timeout 300 "$@" > "$out" 2>&1 || { echo "$*"; cat "$out"; exit 1; }
 }
 
 # losses FILE: the lines with a loss, without what a launcher puts before them.
@@ -73,7 +74,7 @@ for schedule in 1f1b gpipe zero_bubble; do
   run stages "$nxdrun" -n 2 "$work/stages" $schedule
   cmp <(losses "$work/stages.one.out") <(losses "$work/stages.out")
 done
-program() { timeout 200 "$work/$1" "${@:2}"; }
+program() { timeout 300 "$work/$1" "${@:2}"; }
 [[ -z $c ]] || compare_programs "$source" "$c" "$work"
 if [[ -x $c/embed_zero1 ]]; then
   run embed_zero1 "$nxdrun" -n 2 "$c/embed_zero1"
@@ -102,8 +103,8 @@ run bench "$work/bench"
 [[ $(awk '{ print $1 }' "$work/bench.out" | tr '\n' ' ') == "empty_call_ns all_reduce_1k_us " ]]
 
 [[ ${NXD_LONG:-0} == 1 ]] || exit 0
-timeout 900 go test -count=1 -short -race ./...
+timeout $limit go test -timeout ${limit}s -count=1 -short -race ./...
 if [[ -n ${NXD_GO:-} ]]; then
   export GOCACHE=$build/bindings-go/cache-other
-  timeout 900 env GOEXPERIMENT=cgocheck2 "$NXD_GO" test -count=1 ./...
+  timeout $limit env GOEXPERIMENT=cgocheck2 "$NXD_GO" test -timeout ${limit}s -count=1 ./...
 fi

@@ -24,7 +24,7 @@ NXD_C_EXAMPLES=$(find_c_examples "$build")
 export NXD_C_EXAMPLES
 
 package=$source/bindings/julia/NXD
-run() { timeout -k 10 900 "$julia" --startup-file=no --project="$package" "$@"; }
+run() { timeout -k 10 3000 "$julia" --startup-file=no --project="$package" "$@"; }
 # One of the parts compiles the package.
 (
   flock 9

@@ -13,10 +13,10 @@ work=$(mktemp -d)
 trap 'kill $(jobs -p) 2>/dev/null || true; wait; rm -rf "$work"' EXIT
 export PYTHONPATH=$binding PYTHONDONTWRITEBYTECODE=1 NXD_CPU_MODE=1 OMP_NUM_THREADS=1
 NXD_C_EXAMPLES=$(find_c_examples "$2")
-program() { timeout 200 "$python" -W error "$binding/examples/$1.py" "${@:2}"; }
+program() { timeout 300 "$python" -W error "$binding/examples/$1.py" "${@:2}"; }
 [[ -n $NXD_C_EXAMPLES ]] || skip_part "python against the examples in C" "there are none" "build them with scripts/build"
 export NXD_C_EXAMPLES
-limit=900
+limit=3000
 collected=(test_core test_arrays test_tensor)
 if [[ -n ${NXD_LONG:-} ]]; then
   limit=3600

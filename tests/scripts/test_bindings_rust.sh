@@ -29,7 +29,7 @@ if [[ -x $(dirname "$(command -v cargo)")/cargo-clippy ]]; then
   cargo clippy --quiet --offline --locked --all-targets -- -D warnings
 fi
 
-program() { timeout 200 "$CARGO_TARGET_DIR/debug/examples/$1" "${@:2}"; }
+program() { timeout 300 "$CARGO_TARGET_DIR/debug/examples/$1" "${@:2}"; }
 [[ -z $examples ]] || compare_programs "$1" "$examples" "$work"
 
 # Without the engine there is no libtorch in the process.
@@ -37,12 +37,12 @@ cargo build --quiet --offline --locked -p nxd --no-default-features --example sh
 show_error=$CARGO_TARGET_DIR/debug/examples/show_error
 ldd "$show_error" | grep libnxd_core > /dev/null
 loads_no_libtorch "$show_error"
-timeout 60 "$show_error" | grep "the group goes on: 2 ranks" > /dev/null
+timeout 300 "$show_error" | grep "the group goes on: 2 ranks" > /dev/null
 
 # A library of another ABI is refused by name.
 echo 'unsigned nxd_abi_version(void) { return 7; }' | cc -shared -fPIC -x c -o "$out/other_abi.so" -
 refused=0
-LD_PRELOAD=$out/other_abi.so timeout 60 "$show_error" >"$out/refused" 2>&1 || refused=$?
+LD_PRELOAD=$out/other_abi.so timeout 300 "$show_error" >"$out/refused" 2>&1 || refused=$?
 if [[ $refused != 1 ]] || ! grep -q "ABI_MISMATCH.*has ABI 7, and this program was built for ABI 0" "$out/refused"; then
   cat "$out/refused"
   exit 1

@@ -23,4 +23,4 @@ cp -r "$source/tests/consumers/$part" "$work/project"
 cd "$work/project"
 # The standard library is compiled once for this and the binding's tests.
 export GOCACHE=$build/bindings-go/cache
-timeout 250 ./run
+timeout 300 ./run

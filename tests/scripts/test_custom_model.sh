@@ -25,9 +25,9 @@ if not worst <= 1e-5:
 PY
 }
 
-timeout 100 "$example" > "$work/one" || { cat "$work/one"; exit 1; }
+timeout 300 "$example" > "$work/one" || { cat "$work/one"; exit 1; }
 compare "$work/one"
-timeout 100 "$build/tools/nxdrun" -n 2 "$example" > "$work/two" || { cat "$work/two"; exit 1; }
+timeout 300 "$build/tools/nxdrun" -n 2 "$example" > "$work/two" || { cat "$work/two"; exit 1; }
 # The launcher may put a rank's name in front of its lines.
 sed -E 's/^.*(step [0-9]+ loss )/\1/' "$work/two" > "$work/two.lines"
 compare "$work/two.lines"

@@ -9,7 +9,7 @@ program=$build/tests/deferred_stages
 need_built "$program"
 export NXD_CPU_MODE=1 OMP_NUM_THREADS=1 NXD_TIMEOUT_MS=60000
 for ranks in 2 4; do
-  timeout 100 "$build/tools/nxdrun" -n $ranks "$program" |
+  timeout 300 "$build/tools/nxdrun" -n $ranks "$program" |
     awk -v ranks=$ranks '
       { print; for (i = 1; i < NF; ++i) value[$i] = $(i + 1)
         sum += value["stage"]; whole = value["whole"]

@@ -7,7 +7,7 @@ source=$1 build=$2
 need_built "$build/tests/finalizations"
 # A stack of 64 KiB is enough, for the program's thread and for the library's.
 for transport in gloo shared_memory; do
-  (ulimit -s 64 && NXD_TRANSPORT=$transport timeout 60 "$build/tools/nxdrun" -n 2 "$build/tests/finalizations" 3)
+  (ulimit -s 64 && NXD_TRANSPORT=$transport timeout 300 "$build/tools/nxdrun" -n 2 "$build/tests/finalizations" 3)
 done
-NXD_FINALIZATIONS_BUILD=$build NXD_FINALIZATIONS_SECONDS=120 \
+NXD_FINALIZATIONS_BUILD=$build NXD_FINALIZATIONS_SECONDS=300 \
   "$source/scripts/finalizations" "${NXD_FINALIZATIONS:-150}" addresses nxdrun

@@ -16,7 +16,7 @@ python3 -c 'import sys; d = open(sys.argv[1], "rb").read(); open(sys.argv[2], "w
   "$work/text" "$work/ids.u16"
 
 tune() { # MODEL OUT OPTIONS...: the losses
-  timeout 100 "$program" --model "$1" --out "$2" --batch 4 --seq 24 --lr 3e-3 "${@:3}" > "$work/log" 2>&1 ||
+  timeout 300 "$program" --model "$1" --out "$2" --batch 4 --seq 24 --lr 3e-3 "${@:3}" > "$work/log" 2>&1 ||
     { cat "$work/log" >&2; exit 1; }
   sed -nE 's/.*loss ([0-9.]+)/\1/p' "$work/log"
 }

@@ -51,6 +51,6 @@ with nxd.Context() as ctx:
     assert (y == 9).all(), y
     ctx.master_print("rejected on both ranks")
 END
-timeout 100 "$build/tools/nxdrun" -n 2 "$python" "$work/rejected.py" "$source/examples/jax" > "$work/log" 2>&1 ||
+timeout 300 "$build/tools/nxdrun" -n 2 "$python" "$work/rejected.py" "$source/examples/jax" > "$work/log" 2>&1 ||
   { cat "$work/log"; exit 1; }
 grep "rejected on both ranks" "$work/log"

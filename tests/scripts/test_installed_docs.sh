@@ -54,10 +54,10 @@ for file in *.c; do
   build "$program" "$line"
 done
 ((${#built[@]} >= 2)) || { echo "found only ${#built[@]} examples"; exit 1; }
-NXD_CPU_MODE=1 OMP_NUM_THREADS=1 timeout 100 ./embed_zero1 > log 2>&1 || { cat log; exit 1; }
+NXD_CPU_MODE=1 OMP_NUM_THREADS=1 timeout 300 ./embed_zero1 > log 2>&1 || { cat log; exit 1; }
 grep -q "loss" log || { cat log; exit 1; }
 loads_no_libtorch embed_zero1
-NXD_CPU_MODE=1 OMP_NUM_THREADS=1 timeout 100 "$NXD_PREFIX/bin/nxdrun" -n 2 ./mlp > log 2>&1 || { cat log; exit 1; }
+NXD_CPU_MODE=1 OMP_NUM_THREADS=1 timeout 300 "$NXD_PREFIX/bin/nxdrun" -n 2 ./mlp > log 2>&1 || { cat log; exit 1; }
 sed -nE 's/^.*step [0-9]+ loss ([0-9.]+).*$/\1/p' log |
   awk 'NR == 1 { first = $1 } { last = $1 } END { exit !(NR == 20 && last < 0.5 * first) }' || { cat log; exit 1; }
 echo "built by their own lines: ${built[*]}"

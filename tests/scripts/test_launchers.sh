@@ -25,7 +25,7 @@ mkdir "$work/tmp"
 # A copy, so that its processes can be told from those of others.
 program=$work/collectives
 cp "$build/tests/collectives" "$program"
-export NXD_CPU_MODE=1 OMP_NUM_THREADS=1 NXD_TIMEOUT_MS=30000 TMPDIR=$work/tmp PYTHONDONTWRITEBYTECODE=1
+export NXD_CPU_MODE=1 OMP_NUM_THREADS=1 NXD_TIMEOUT_MS=120000 TMPDIR=$work/tmp PYTHONDONTWRITEBYTECODE=1
 unset RANK WORLD_SIZE LOCAL_RANK MASTER_ADDR MASTER_PORT
 ran=()
 secret="a secret of the test's own"
@@ -39,7 +39,7 @@ fail() {
 expect() {
   local ranks=$1 name=$2
   shift 2
-  timeout 60 "$@" > "$work/out" 2>&1 < /dev/null || fail "$name: exit code $?"
+  timeout 300 "$@" > "$work/out" 2>&1 < /dev/null || fail "$name: exit code $?"
   for ((i = 0; i < ranks; ++i)); do
     [[ $(grep -cE "rank $i of $ranks, local rank $i: ok" "$work/out") == 1 ]] || fail "$name: rank $i"
   done
@@ -48,7 +48,7 @@ expect() {
 expect_mlp() {
   local name=$1
   shift
-  timeout 100 "$@" "$mlp" > "$work/out" 2>&1 < /dev/null || fail "$name: the MLP: exit code $?"
+  timeout 300 "$@" "$mlp" > "$work/out" 2>&1 < /dev/null || fail "$name: the MLP: exit code $?"
   [[ $(grep -c "Output sum is" "$work/out") == 1 ]] || fail "$name: the MLP"
   ran+=("$name, MLP")
 }
@@ -121,7 +121,7 @@ try_after_a_crash() {
     "${step[@]}" SLURM_PROCID=$i "$program" lose > "$work/lose$i" 2>&1 &
     others+=($!)
   done
-  for _ in {1..200}; do
+  for _ in {1..6000}; do
     grep -q runs "$work/lose0" && grep -q runs "$work/lose1" && break
     sleep 0.05
   done
@@ -149,7 +149,7 @@ left_over() {
   pgrep -af "$work/collectives" || true
   [[ -z ${NXD_TEST_OWN_SHM-} ]] || ls /dev/shm
 }
-for _ in {1..100}; do
+for _ in {1..3000}; do
   [[ -z $(left_over) ]] && break
   sleep 0.1
 done

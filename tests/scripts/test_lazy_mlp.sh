@@ -10,12 +10,12 @@ need_built "$program"
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
 export OMP_NUM_THREADS=1
-NXD_CPU_MODE=1 timeout 100 "$program" > "$work/eager"
-env -u NXD_CPU_MODE NXD_XLA_BACKEND=replay timeout 100 "$program" > "$work/recorded"
+NXD_CPU_MODE=1 timeout 300 "$program" > "$work/eager"
+env -u NXD_CPU_MODE NXD_XLA_BACKEND=replay timeout 300 "$program" > "$work/recorded"
 recorded=("$work/recorded")
 if plugin=$(pjrt_plugin); then
   env -u NXD_CPU_MODE NXD_PJRT_PLUGIN="$plugin" NXD_PJRT_FAST_COMPILE=1 PJRT_NPROC=1 \
-    TF_CPP_MIN_LOG_LEVEL=1 timeout 100 "$program" > "$work/pjrt"
+    TF_CPP_MIN_LOG_LEVEL=1 timeout 300 "$program" > "$work/pjrt"
   recorded+=("$work/pjrt")
 fi
 python3 - "$work/eager" "${recorded[@]}" << 'PY'

@@ -8,7 +8,7 @@ if grep -q '^NXD_SANITIZE:[A-Z]*=.*address' "$2/CMakeCache.txt"; then
   skip "python3 cannot load a library that was built with AddressSanitizer" "build without it"
 fi
 export OMP_NUM_THREADS=1 NXD_LOG_LEVEL=off
-exec timeout 120 /usr/bin/python3 - "$1" "$2" <<'PY'
+exec timeout 300 /usr/bin/python3 - "$1" "$2" <<'PY'
 import ctypes
 import json
 import os

@@ -15,7 +15,7 @@ export NXD_CPU_MODE=1 OMP_NUM_THREADS=1 NXD_TIMEOUT_MS=60000
 run() {
   local out=$work/$1
   shift
-  timeout 100 "$@" > "$out.log" 2>&1 || { cat "$out.log"; exit 1; }
+  timeout 300 "$@" > "$out.log" 2>&1 || { cat "$out.log"; exit 1; }
   sed -nE 's/^.*(step [0-9]+ loss .*)$/\1/p' "$out.log" > "$out"
   [[ $out == "$work/one" ]] || cmp "$work/one" "$out"
 }

@@ -14,7 +14,7 @@ sizes=(--hidden 384 --layers 6 --heads 6 --kv-heads 3 --intermediate 1056 --voca
 check() {
   local out off
   for _ in 1 2 3; do
-    out=$(timeout 90 "$@") || { echo "FAILED: $*"; exit 1; }
+    out=$(timeout 300 "$@") || { echo "FAILED: $*"; exit 1; }
     off=$(sed -n 's/^predicted.*(\(.*\) %).*/\1/p' <<< "$out")
     if awk -v off="$off" 'BEGIN { exit !(off != "" && off >= -10 && off <= 10) }'; then
       echo "${*:2}: $off %"

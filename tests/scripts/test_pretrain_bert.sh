@@ -20,7 +20,7 @@ python3 -c 'import sys; sys.stdout.buffer.write(bytes(b for x in open(sys.argv[1
 train() { # NAME OPTIONS...
   local name=$1
   shift
-  timeout 100 "$program" --batch 8 --seq 16 --lr 3e-3 --steps 16 --warmup 2 "$@" > "$work/$name.log" 2>&1 ||
+  timeout 300 "$program" --batch 8 --seq 16 --lr 3e-3 --steps 16 --warmup 2 "$@" > "$work/$name.log" 2>&1 ||
     { cat "$work/$name.log" >&2; exit 1; }
 }
 tiny=(--config "$oracle/config.json" --vocab 253)

@@ -25,7 +25,7 @@ diff "$work/wanted" "$work/found" || { echo "the wheel has other files"; exit 1;
 grep -qx 'Requires-Dist: cffi.*' "$work"/site/libnxd-*.dist-info/METADATA || { echo "it does not ask for cffi"; exit 1; }
 
 cd "$work"
-LD_LIBRARY_PATH=$build/src PYTHONPATH=$work/site OMP_NUM_THREADS=1 timeout 60 /usr/bin/python3 -W error - "$version" << 'PY'
+LD_LIBRARY_PATH=$build/src PYTHONPATH=$work/site OMP_NUM_THREADS=1 timeout 300 /usr/bin/python3 -W error - "$version" << 'PY'
 import sys
 
 import nxd.core as nxd

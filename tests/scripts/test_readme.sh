@@ -20,9 +20,9 @@ gcc "$work/tune.o" -o "$work/tune" -L"$build/src" -lnxd -lnxd_core -Wl,-rpath,"$
 
 port=$(python3 -c 'import socket; s = socket.socket(); s.bind(("127.0.0.1", 0)); print(s.getsockname()[1])')
 export WORLD_SIZE=2 MASTER_ADDR=127.0.0.1 MASTER_PORT=$port NXD_CPU_MODE=1 OMP_NUM_THREADS=1 NXD_TIMEOUT_MS=60000
-RANK=1 LOCAL_RANK=1 timeout 120 "$work/tune" "$source/tests/oracles/llama_tiny" > "$work/rank1" 2>&1 &
+RANK=1 LOCAL_RANK=1 timeout 300 "$work/tune" "$source/tests/oracles/llama_tiny" > "$work/rank1" 2>&1 &
 other=$!
-RANK=0 LOCAL_RANK=0 timeout 120 "$work/tune" "$source/tests/oracles/llama_tiny" > "$work/rank0" 2>&1 ||
+RANK=0 LOCAL_RANK=0 timeout 300 "$work/tune" "$source/tests/oracles/llama_tiny" > "$work/rank0" 2>&1 ||
   { cat "$work/rank0" "$work/rank1"; kill $other 2>/dev/null || true; wait $other || true; exit 1; }
 wait $other || { cat "$work/rank1"; exit 1; }
 cat "$work/rank0"

@@ -16,7 +16,7 @@ head -c 20000 "$0" /etc/services /etc/protocols 2> /dev/null > "$work/text"
 train() {
   local name=$1
   shift
-  timeout 100 "$program" --steps 8 --hidden 64 --layers 5 --heads 4 --kv-heads 2 --intermediate 96 --seq 32 \
+  timeout 300 "$program" --steps 8 --hidden 64 --layers 5 --heads 4 --kv-heads 2 --intermediate 96 --seq 32 \
     --sample 0 --text "$work/text" --out "$work/$name" --save "$work/$name.safetensors" "$@" > "$work/log" 2>&1 ||
     { cat "$work/log"; exit 1; }
 }

@@ -50,7 +50,7 @@ start() {
     namespace=$( ((rank < 2)) && echo $left || echo $right)
     env RANK=$rank WORLD_SIZE=4 MASTER_ADDR="$address" MASTER_PORT="$port" NXD_TIMEOUT_MS="$timeout" \
       NXD_CPU_MODE=1 OMP_NUM_THREADS=1 \
-      timeout -k 2 100 ip netns exec $namespace unshare --uts \
+      timeout -k 2 300 ip netns exec $namespace unshare --uts \
       sh -c 'hostname "$0" && exec "$@"' host-$namespace "$program" "$@" > "$work/rank$rank" 2>&1 &
     ranks+=($!)
   done
@@ -68,7 +68,7 @@ start_relay() {
   rm -f "$work/relay"
   python3 "$source/tests/scripts/emulated_link.py" $left "$1/24" $right "$2/24" "${@:3}" > "$work/relay" 2>&1 &
   relay=$!
-  for _ in {1..200}; do
+  for _ in {1..6000}; do
     grep -q up "$work/relay" 2> /dev/null && return
     sleep 0.05
   done
@@ -90,7 +90,7 @@ connect_directly() {
 [[ $part == emulated ]] || connect_directly
 
 if [[ $part == direct ]]; then
-  start 10.77.1.1 29501 60000
+  start 10.77.1.1 29501 120000
   expect_right_results "direct link"
   exit 0
 fi
@@ -106,7 +106,7 @@ exec ip netns exec "$namespace" unshare --uts sh -c "hostname host-$namespace; $
 SH
   chmod +x "$work/remote_shell"
   across_hosts() {
-    NXD_CPU_MODE=1 OMP_NUM_THREADS=1 NXD_TIMEOUT_MS=30000 timeout -k 2 60 \
+    NXD_CPU_MODE=1 OMP_NUM_THREADS=1 NXD_TIMEOUT_MS=120000 timeout -k 2 300 \
       "$work/remote_shell" $left mpirun.mpich -launcher ssh -launcher-exec "$work/remote_shell" \
       -hosts "$left:2,$right:2" -iface nxd0 -localhost 10.77.1.1 -n 4 "$@" > "$work/rank-mpirun" 2>&1
   }
@@ -122,7 +122,7 @@ SH
 fi
 
 start_relay 10.77.2.1 10.77.2.2 --delay 4 --loss 1
-start 10.77.2.1 29502 60000
+start 10.77.2.1 29502 120000
 expect_right_results "4 ms, 1 % lost"
 end_relay
 
@@ -130,10 +130,10 @@ end_relay
 # answers them.
 start_relay 10.77.4.1 10.77.4.2
 kill -USR1 "$relay"
-start 10.77.4.1 29504 2000
+start 10.77.4.1 29504 10000
 for rank in 0 1 2 3; do
   ! wait "${ranks[rank]}" || fail "unreachable: rank $rank joined"
-  told=$( ((rank < 2)) && echo "2 of 4 ranks did not come within 2000 ms: rank 2, 3" ||
+  told=$( ((rank < 2)) && echo "2 of 4 ranks did not come within 10000 ms: rank 2, 3" ||
     echo "no store answers at 10.77.4.1:29504")
   grep -q "nxd_context_create (rank $rank of 4).*$told" "$work/rank$rank" || fail "unreachable: rank $rank"
 done
@@ -142,11 +142,11 @@ end_relay
 
 # cut_link NAME ADDRESS PORT: the store is served on the side that has the address.
 cut_link() {
-  local name=$1 timeout=4000 others line root took
+  local name=$1 timeout=10000 others line root took
   start_relay 10.77.3.1 10.77.3.2 --delay 1
   start "$2" "$3" $timeout lose
   for rank in 0 1 2 3; do
-    for _ in {1..400}; do
+    for _ in {1..6000}; do
       grep -q runs "$work/rank$rank" && break
       sleep 0.05
     done

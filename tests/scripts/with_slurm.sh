@@ -70,7 +70,7 @@ start() {
 }
 start munged --foreground --force --key-file "$dir/munge/key" --socket "$dir/munge/socket" \
   --pid-file "$dir/munge/pid" --log-file "$dir/munge/log" --seed-file "$dir/munge/seed"
-for _ in {1..100}; do [[ -S $dir/munge/socket ]] && break; sleep 0.1; done
+for _ in {1..600}; do [[ -S $dir/munge/socket ]] && break; sleep 0.1; done
 start slurmctld -D -c
 start slurmd -D -c -N "$host"
 ready=0
