@@ -13,8 +13,7 @@ need_commands go:golang-go gcc pkg-config
 pkg-config --exists nxd || skip "libnxd is missing from the installed tree" "build it with the engine"
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
-mkdir -p "$build/bindings-go"
-export GOCACHE=$build/bindings-go/cache GOPATH=$work/path GOFLAGS=-p=1 GOPROXY=off GOTOOLCHAIN=local GOENV=off
+export GOPATH=$work/path GOFLAGS=-p=1 GOPROXY=off GOTOOLCHAIN=local GOENV=off
 export NXD_CPU_MODE=1 OMP_NUM_THREADS=1 NXD_TIMEOUT_MS=120000
 limit=3000
 cd "$source/bindings/go"
@@ -105,6 +104,5 @@ run bench "$work/bench"
 [[ ${NXD_LONG:-0} == 1 ]] || exit 0
 timeout $limit go test -timeout ${limit}s -count=1 -short -race ./...
 if [[ -n ${NXD_GO:-} ]]; then
-  export GOCACHE=$build/bindings-go/cache-other
   timeout $limit env GOEXPERIMENT=cgocheck2 "$NXD_GO" test -timeout ${limit}s -count=1 ./...
 fi

@@ -5,7 +5,7 @@
 #   PROJECT: a directory of tests/consumers     77: its language, or libnxd.so, is missing
 set -euo pipefail
 . "$(dirname "$0")/lib.sh"
-source=$1 build=$2 part=$3
+source=$1 part=$3
 : "${NXD_PREFIX:?names the installed tree}"
 compgen -G "$NXD_PREFIX/lib*/libnxd.so" > /dev/null || skip "no libnxd.so in $NXD_PREFIX" "build it with the engine"
 case $part in
@@ -21,6 +21,4 @@ work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
 cp -r "$source/tests/consumers/$part" "$work/project"
 cd "$work/project"
-# The standard library is compiled once for this and the binding's tests.
-export GOCACHE=$build/bindings-go/cache
 timeout 300 ./run

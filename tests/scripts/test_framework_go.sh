@@ -4,16 +4,14 @@
 # usage: test_framework_go.sh SOURCE_DIR BUILD_DIR     77: no Go
 set -euo pipefail
 . "$(dirname "$0")/lib.sh"
-source=$1 build=$2
 export PATH=/usr/bin:$PATH
 need_commands go:golang-go gcc pkg-config
 : "${NXD_PREFIX:?names the installed tree}"
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
-# The installed example, whose recipe names the installed binding. The standard library is compiled once for
-# this and the binding's tests.
+# The installed example, whose recipe names the installed binding.
 documents=$(find "$NXD_PREFIX/share/doc" -maxdepth 1 -name 'nxd*')
-export GOCACHE=$build/bindings-go/cache GOPATH=$work/path GOFLAGS=-p=1 GOPROXY=off GOTOOLCHAIN=local GOENV=off
+export GOPATH=$work/path GOFLAGS=-p=1 GOPROXY=off GOTOOLCHAIN=local GOENV=off
 export NXD_CPU_MODE=1 OMP_NUM_THREADS=1 NXD_TIMEOUT_MS=60000
 cd "$documents/examples/go"
 unformatted=$(gofmt -l .)

@@ -2,6 +2,6 @@
 # Tools that read headers take nxd.h as it is.
 # usage: test_header_tools.sh SOURCE_DIR BUILD_DIR     NXD_LONG=1: bindgen too, which takes minutes to build
 set -euo pipefail
-# The standard library is compiled once for this and the binding's tests.
-export PATH=/usr/bin:$PATH GOCACHE=$2/bindings-go/cache
+. "$(dirname "$0")/lib.sh"
+export PATH=/usr/bin:$PATH
 exec timeout 880 "$1/scripts/header_tools" "$2"
