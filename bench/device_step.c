@@ -1,16 +1,17 @@
 /* The cost of the recorded device: training steps of a tiny Llama and of the comparison Llama,
- * eager ones and recorded and replayed ones in turns. Medians of the processor's time, which other
- * programs disturb less than the clock's: the host's share of an operator that is recorded, and a
- * step's ratio to the eager one.
+ * eager ones and recorded and replayed ones in turns; then operators of libtorch by themselves. The
+ * least of the rounds, of the processor's time, which other programs disturb less than the clock's:
+ * the host's share of an operator that is recorded, and a step's ratio to the eager one.
  *   device_step [ROUNDS] */
 #define _GNU_SOURCE
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 #include <time.h>
 
 #include "nxd.h"
 
-enum { MOST_ROUNDS = 1000, WARM_ROUNDS = 3 };
+enum { MOST_ROUNDS = 1000, WARM_ROUNDS = 3, OPERATORS = 500 };
 
 #define TRY(call)                          \
   do {                                     \
@@ -49,14 +50,9 @@ static double seconds(void) {
   return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
 }
 
-static int compare(const void* a, const void* b) {
-  const double x = *(const double*)a, y = *(const double*)b;
-  return (x > y) - (x < y);
-}
-
-static double median(double* values, int count) {
-  qsort(values, (size_t)count, sizeof *values, compare);
-  return values[count / 2];
+/* The least so far, from round 0 on. */
+static void take(double* least, double value, int round) {
+  if (round == 0 || (round > 0 && value < *least)) *least = value;
 }
 
 static nxd_status_t make(nxd_context_t* ctx, const model_t* of, nxd_device_t device,
@@ -94,8 +90,7 @@ static nxd_status_t step(const trained_t* it) {
 }
 
 static nxd_status_t measure(nxd_context_t* ctx, const model_t* of, int rounds) {
-  static double eager[MOST_ROUNDS], recorded[MOST_ROUNDS], replayed[MOST_ROUNDS],
-      ratios[MOST_ROUNDS];
+  double eager = 0, recorded = 0, replayed = 0, both = 0;
   trained_t here, there;
   nxd_device_metrics_t m = {0};
   TRY(make(ctx, of, NXD_DEVICE_CPU, &here));
@@ -109,23 +104,47 @@ static nxd_status_t measure(nxd_context_t* ctx, const model_t* of, int rounds) {
     const double marked = seconds();
     TRY(nxd_mark_step(1));
     const double end = seconds();
-    if (round < 0) continue;
-    eager[round] = middle - begin;
-    recorded[round] = marked - middle;
-    replayed[round] = end - marked;
-    ratios[round] = (end - middle) / (middle - begin);
+    take(&eager, middle - begin, round);
+    take(&recorded, marked - middle, round);
+    take(&replayed, end - marked, round);
+    take(&both, end - middle, round);
   }
   m.struct_size = sizeof m;
   TRY(nxd_device_get_metrics(&m));
-  const double host = median(recorded, rounds);
   printf(
       "%-10s  eager %8.3f ms  recorded %7.3f ms  replayed %8.3f ms  ratio %.3f  %llu operators, "
       "%.2f us each\n",
-      of->name, 1e3 * median(eager, rounds), 1e3 * host, 1e3 * median(replayed, rounds),
-      median(ratios, rounds), (unsigned long long)m.recorded, 1e6 * host / (double)m.recorded);
+      of->name, 1e3 * eager, 1e3 * recorded, 1e3 * replayed, both / eager,
+      (unsigned long long)m.recorded, 1e6 * recorded / (double)m.recorded);
   fflush(stdout);
   destroy(&there);
   destroy(&here);
+  return NXD_OK;
+}
+
+/* Calls of one operator on a tensor of the device that needs no gradient. */
+static nxd_status_t measure_operator(const char* name, const char* overload, int rounds) {
+  const float values[64] = {0};
+  const int64_t shape[] = {8, 8}, flat[] = {64};
+  double least = 0;
+  nxd_tensor_t *here, *x;
+  nxd_op_t* op;
+  TRY(nxd_tensor_from_data(values, sizeof values, shape, 2, NXD_DTYPE_F32, &here));
+  TRY(nxd_tensor_to_device(here, NXD_DEVICE_XLA, &x));
+  TRY(nxd_op_create(name, overload, &op));
+  TRY(nxd_op_set_tensor(op, "self", x));
+  if (strcmp(name, "aten::mul") == 0) TRY(nxd_op_set_tensor(op, "other", x));
+  if (strcmp(name, "aten::view") == 0) TRY(nxd_op_set_ints(op, "size", flat, 1));
+  for (int round = -WARM_ROUNDS; round < rounds; ++round) {
+    const double begin = seconds();
+    for (int i = 0; i < OPERATORS; ++i) TRY(nxd_op_run(op));
+    take(&least, seconds() - begin, round);
+    TRY(nxd_mark_step(1));
+  }
+  printf("%-10s  %.2f us each\n", name, 1e6 * least / OPERATORS);
+  nxd_op_destroy(op);
+  nxd_tensor_destroy(x);
+  nxd_tensor_destroy(here);
   return NXD_OK;
 }
 
@@ -137,6 +156,9 @@ static nxd_status_t run(int rounds) {
   for (size_t i = 0; i < sizeof kModels / sizeof *kModels; ++i) {
     TRY(measure(ctx, &kModels[i], rounds));
   }
+  TRY(measure_operator("aten::mul", "Tensor", rounds));
+  TRY(measure_operator("aten::relu", "", rounds));
+  TRY(measure_operator("aten::view", "", rounds));
   TRY(nxd_context_finalize(ctx));
   nxd_context_destroy(ctx);
   return NXD_OK;

@@ -9,6 +9,7 @@
  *   bench_step --pp 2 --microbatches 8 --schedule zero-bubble
  *   nxdrun -n 2 bench_step --zero1   data-parallel copies; also --ddp, or neither
  *   bench_step --memory          a rank's memory beside the planner's prediction, and no times
+ *   NXD_XLA_BACKEND=replay bench_step --recorded     on device XLA
  *
  * Ratios are to be compared, not milliseconds. */
 #define _DEFAULT_SOURCE
@@ -37,6 +38,7 @@ typedef struct {
   nxd_tensor_t** ids; /* one per microbatch */
   int n_ids;
   nxd_tensor_t* next; /* of a BERT: labels of its sentence pairs; else NULL */
+  nxd_tensor_t* loss; /* of the last microbatch, until the step has run; NULL in a pipeline */
   char config[16384];
   double process_bytes; /* before there is a model */
   int32_t rank, size;
@@ -77,6 +79,10 @@ static int spawn_ranks(const step_options_t* o) {
   return good;
 }
 
+static nxd_device_t device_of(const step_options_t* o) {
+  return o->recorded ? NXD_DEVICE_XLA : NXD_DEVICE_CPU;
+}
+
 /* Ids of one microbatch, or of all in a pipeline, drawn alike by all ranks. */
 static int make_ids(nxd_tensor_t** out, const step_options_t* o, uint64_t microbatch) {
   const int64_t shape[2] = {o->batch * (o->pp ? o->microbatches : 1), o->sequence};
@@ -88,10 +94,14 @@ static int make_ids(nxd_tensor_t** out, const step_options_t* o, uint64_t microb
     state = state * 6364136223846793005U + 1442695040888963407U;
     ids[i] = (int64_t)((state >> 33) % (uint64_t)o->vocab);
   }
+  nxd_tensor_t* here = NULL;
   const nxd_status_t status =
-      nxd_tensor_from_data(ids, count * sizeof *ids, shape, 2, NXD_DTYPE_I64, out);
+      nxd_tensor_from_data(ids, count * sizeof *ids, shape, 2, NXD_DTYPE_I64, &here);
   free(ids);
-  return !failed("nxd_tensor_from_data", status);
+  if (failed("nxd_tensor_from_data", status)) return 0;
+  const int good = !failed("nxd_tensor_to_device", nxd_tensor_to_device(here, device_of(o), out));
+  nxd_tensor_destroy(here);
+  return good;
 }
 
 /* Labels of as many sentence pairs as the ids of a microbatch have, or of a pipeline's all. */
@@ -188,6 +198,7 @@ static int open_rank(rank_t* r, step_options_t* o) {
   nxd_model_options_t model = NXD_MODEL_OPTIONS_INIT;
   model.dtype = o->dtype;
   model.sequence_parallel = o->sequence_parallel;
+  model.device = device_of(o);
   TRY(nxd_model_create(r->ctx, r->config, &model, &r->model));
   const int batches = o->pp ? 1 : o->microbatches;
   r->ids = calloc((size_t)batches, sizeof *r->ids);
@@ -204,6 +215,7 @@ static void close_rank(rank_t* r) {
   for (int i = 0; i < r->n_ids; ++i) nxd_tensor_destroy(r->ids[i]);
   free(r->ids);
   nxd_tensor_destroy(r->next);
+  nxd_tensor_destroy(r->loss);
   nxd_optimizer_destroy(r->optimizer);
   nxd_ddp_destroy(r->ddp);
   nxd_pp_destroy(r->pp);
@@ -217,19 +229,17 @@ static void close_rank(rank_t* r) {
 
 /* Forward and backward of one microbatch; adds their times. */
 static int run_microbatch(rank_t* r, nxd_tensor_t* ids, double* stages) {
-  nxd_tensor_t* loss = NULL;
   nxd_tensor_t* inputs[5];
   const size_t n_inputs = inputs_of(r, ids, inputs);
+  nxd_tensor_destroy(r->loss);
+  r->loss = NULL;
   const double start = now(CLOCK_MONOTONIC);
-  int good =
-      !failed("nxd_module_forward", nxd_module_forward(r->model, inputs, n_inputs, &loss, 1));
+  TRY(nxd_module_forward(r->model, inputs, n_inputs, &r->loss, 1));
   const double middle = now(CLOCK_MONOTONIC);
-  good = good && !failed("nxd_backward", nxd_backward(&loss, NULL, 1, 0)) &&
-         !failed("nxd_tensor_get_item", nxd_tensor_get_item(loss, &r->measures.loss));
-  nxd_tensor_destroy(loss);
+  TRY(nxd_backward(&r->loss, NULL, 1, 0));
   stages[0] += middle - start;
   stages[1] += now(CLOCK_MONOTONIC) - middle;
-  return good;
+  return 1;
 }
 
 /* Forwards and backwards of all microbatches: in a pipeline they cannot be told apart. */
@@ -260,6 +270,8 @@ static int train_step(rank_t* r, double* stages) {
   if (!run_microbatches(r, stages)) return 0;
   const double start = now(CLOCK_MONOTONIC);
   TRY(nxd_optimizer_step(r->optimizer, &finish, NULL));
+  TRY(nxd_mark_step(1)); /* does nothing on the CPU */
+  if (r->loss) TRY(nxd_tensor_get_item(r->loss, &r->measures.loss));
   stages[2] = now(CLOCK_MONOTONIC) - start;
   return 1;
 }
@@ -333,9 +345,19 @@ static int measure_memory(rank_t* r, const step_options_t* o) {
   return r->rank != 0 || print_memory_plan(r->config, o, r->size, most, r->process_bytes);
 }
 
+static int print_compiles(void) {
+  nxd_device_metrics_t m = {.struct_size = sizeof m};
+  TRY(nxd_device_get_metrics(&m));
+  printf("%-34s %10.2f   (%llu graphs, %llu operators fell back)\n", "compiling, s",
+         m.compile_seconds, (unsigned long long)m.compiles, (unsigned long long)m.fallbacks);
+  return 1;
+}
+
 static int run(rank_t* r, const step_options_t* o) {
   if (o->memory) return measure_memory(r, o);
-  return run_steps(r, o) && (r->rank != 0 || print_report(&r->measures, o, r->size));
+  if (!run_steps(r, o)) return 0;
+  if (r->rank != 0) return 1;
+  return print_report(&r->measures, o, r->size) && (!o->recorded || print_compiles());
 }
 
 int main(int argc, char** argv) {

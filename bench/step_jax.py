@@ -27,6 +27,7 @@ from step_inputs import (LEARNING_RATE, MAX_NORM, NO_LABEL, make_ids, measure,  
                          parse_arguments, read_safetensors)
 
 BETA_1, BETA_2, EPSILON = 0.9, 0.999, 1e-8
+COMPILE_EVENT = "/jax/core/compile/backend_compile_duration"
 MEETING_SECONDS = 60
 
 
@@ -59,7 +60,8 @@ class Shardings:
     """Where arrays lie: one axis, "ranks", which splits weights or batches by the mode."""
 
     def __init__(self, mode):
-        self.mesh = Mesh(np.array(jax.devices()), ("ranks",))
+        # A PJRT plug-in for the CPU has more devices than ranks.
+        self.mesh = Mesh(np.array(jax.devices()[:SIZE]), ("ranks",))
         self.tensor = mode in ("tp", "tp_sp")
         self.sequence, self.sharded_state = mode == "tp_sp", mode == "zero"
 
@@ -201,6 +203,9 @@ class Trainer:
 
 def main():
     arguments = parse_arguments()
+    compiles = []
+    jax.monitoring.register_event_duration_secs_listener(
+        lambda event, seconds, **_: compiles.append(seconds) if event == COMPILE_EVENT else None)
     if SIZE > 1:
         jax.config.update("jax_cpu_collectives_implementation", "gloo")
         jax.distributed.initialize(meet(arguments.init), num_processes=SIZE, process_id=RANK)
@@ -208,7 +213,8 @@ def main():
         config = json.load(file)
     result = measure(Trainer(arguments, config).step, arguments.steps)
     if RANK == 0:
-        print(json.dumps({**result, "version": jax.__version__}), flush=True)
+        print(json.dumps({**result, "version": jax.__version__, "compile_s": sum(compiles)}),
+              flush=True)
     if SIZE > 1:
         jax.distributed.shutdown()
 

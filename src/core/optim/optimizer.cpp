@@ -422,7 +422,7 @@ void Optimizer::record_span(OptimizerState::Span& span) {
   update.master = span.master.get();
   update.owner = state_;
   update.run = [prepared](const UpdateMemory& memory) { prepared->run(memory); };
-  recorder_->update(update);
+  recorder_->update(std::move(update));
   ++span.updates;
 }
 

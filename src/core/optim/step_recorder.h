@@ -50,7 +50,7 @@ class StepRecorder {
   virtual void finish(const FinishOptions& options, const std::vector<char>& present,
                       const BucketPlan* plan) = 0;
   // Then: updates a span, unless the norm is such that nothing is to be updated.
-  virtual void update(const RecordedUpdate& update) = 0;
+  virtual void update(RecordedUpdate update) = 0;
   // Then, with a plan: gives every rank the parts of all.
   virtual void gather() = 0;
 

@@ -55,15 +55,18 @@ bool makes_wrappers() {
 }
 
 DeviceTensorImpl& impl_in(c10::TensorImpl* impl) {
-  check_internal(typeid(*impl) == typeid(DeviceTensorImpl), "a tensor on ", impl->device().str(),
-                 " that the device did not make");
+  // The device's name is a string: made for every operator it would cost more than the check.
+  if (typeid(*impl) != typeid(DeviceTensorImpl)) {
+    check_internal(false, "a tensor on ", impl->device().str(), " that the device did not make");
+  }
   return static_cast<DeviceTensorImpl&>(*impl);
 }
 
 DeviceTensorImpl& impl_of(const at::Tensor& tensor) {
   if (!functional::isFunctionalTensor(tensor)) return impl_in(tensor.unsafeGetTensorImpl());
-  functional::sync(tensor);
-  return impl_in(functional::from_functional_tensor(tensor).unsafeGetTensorImpl());
+  at::FunctionalTensorWrapper& wrapper = *functional::unsafeGetFunctionalWrapper(tensor);
+  wrapper.sync_();
+  return impl_in(wrapper.value().unsafeGetTensorImpl());
 }
 
 }  // namespace

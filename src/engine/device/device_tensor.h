@@ -24,6 +24,9 @@ inline bool is_recorded(const at::Tensor& tensor) {
 
 // The value of a tensor on the device, after the writes that the wrapper has put off.
 DeviceValue& device_value(const at::Tensor& tensor);
+inline DeviceValuePtr value_of(const at::Tensor& tensor) {
+  return device_value(tensor).shared_from_this();
+}
 // The tensor becomes one of other sizes and another value. The data, dense and on the CPU, are its
 // own from now on.
 void set_device_value(const at::Tensor& tensor, at::Tensor data);

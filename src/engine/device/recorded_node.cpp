@@ -1,5 +1,6 @@
 #include "engine/device/recorded_node.h"
 
+#include <iterator>
 #include <sstream>
 #include <utility>
 
@@ -26,7 +27,8 @@ const char* short_dtype(at::ScalarType type) {
 
 // A chain of nodes is as long as the step: it is taken apart in a loop, not by recursion.
 RecordedNode::~RecordedNode() {
-  std::vector<NodeResult> pending = std::move(inputs);
+  c10::SmallVector<NodeResult, 16> pending(std::make_move_iterator(inputs.begin()),
+                                           std::make_move_iterator(inputs.end()));
   while (!pending.empty()) {
     const std::shared_ptr<RecordedNode> node = std::move(pending.back().node);
     pending.pop_back();

@@ -1,6 +1,7 @@
 #pragma once
 
 #include <ATen/core/Tensor.h>
+#include <c10/util/SmallVector.h>
 
 #include <cstdint>
 #include <memory>
@@ -30,7 +31,7 @@ struct RecordedNode {
 
   uint64_t id = 0;  // rises in the order of the calls
   std::shared_ptr<const CallSignature> call{};
-  std::vector<NodeResult> inputs{};
+  c10::SmallVector<NodeResult, 4> inputs{};
   // The library's own function, if it is one, which is given the inputs in this order.
   std::shared_ptr<const ReplayFunction> function{};
   at::Tensor leaf{};

@@ -10,6 +10,7 @@
 #include <utility>
 
 #include "core/base/error.h"
+#include "core/base/hash.h"
 #include "core/base/log.h"
 #include "engine/device/device_metrics.h"
 #include "engine/device/device_tensor.h"
@@ -21,8 +22,6 @@ namespace nxd {
 namespace {
 
 using torch::jit::Stack;
-using Values = std::vector<DeviceValuePtr>;
-
 // A tensor on the CPU among the arguments is copied when the call is recorded: the host may write
 // to it before the graph runs.
 DeviceValuePtr uploaded(const at::Tensor& tensor) {
@@ -30,33 +29,34 @@ DeviceValuePtr uploaded(const at::Tensor& tensor) {
   return Recording::current()->known(tensor.detach().clone(at::MemoryFormat::Contiguous));
 }
 
-struct Source {
-  NodeResult result{};
-  at::Tensor meta{};
-  bool is_reordered = false;
-};
-
-Source source_of(const RecordedOperator& op, const at::Tensor& tensor) {
-  if (is_recorded(tensor)) {
-    DeviceValue& value = device_value(tensor);
-    return {Recording::current()->source_of(value), value.meta, value.is_reordered};
-  }
+// The value of a tensor that is not on the device, for an operator that takes it.
+DeviceValuePtr uploaded_for(const RecordedOperator& op, const at::Tensor& tensor) {
   const bool is_mixed = tensor.dim() > 0 && op.name != "aten::copy";
-  check_argument(tensor.is_cpu() && !is_mixed, op.name, ": expected all tensors on device ",
-                 "xla:0, got one of shape ", tensor.sizes(), " on ", tensor.device().str());
-  const DeviceValuePtr value = uploaded(tensor);
-  at::Tensor meta = value->meta;
+  if (is_mixed || !tensor.is_cpu()) {
+    check_argument(false, op.name, ": expected all tensors on device xla:0, got one of shape ",
+                   tensor.sizes(), " on ", tensor.device().str());
+  }
+  DeviceValuePtr value = uploaded(tensor);
   if (is_wrapped_number(tensor)) {
-    meta.unsafeGetTensorImpl()->set_wrapped_number(true);
+    value->meta.unsafeGetTensorImpl()->set_wrapped_number(true);
     value->data.unsafeGetTensorImpl()->set_wrapped_number(true);
   }
-  return {Recording::current()->source_of(*value), meta};
+  return value;
 }
+
+// A tensor that a call takes. The call's arguments keep the value of one on the device.
+struct Source {
+  NodeResult result{};
+  const DeviceValue* value = nullptr;
+  DeviceValuePtr kept{};  // of another
+
+  const at::Tensor& meta() const { return value->meta; }
+};
 
 // The tensors that a call takes, and a hash of all that its signature follows from: its operator,
 // the shapes of its tensors, and the values of its other arguments.
 struct TakenInputs {
-  explicit TakenInputs(const RecordedOperator& op) : op_(op) {
+  explicit TakenInputs(const RecordedOperator& op) : op_(op), recording_(*Recording::current()) {
     hash_.add(reinterpret_cast<uintptr_t>(&op));
   }
 
@@ -82,10 +82,26 @@ struct TakenInputs {
       hash_.add(kNoTensor);
       return;
     }
-    sources.push_back(source_of(op_, tensor));
-    const at::Tensor& meta = sources.back().meta;
-    hash_.add(is_wrapped_number(meta) ? kNumber : kTensor);
-    add_shape(hash_, meta);
+    if (is_recorded(tensor)) return add(device_value(tensor), nullptr);
+    DeviceValuePtr value = uploaded_for(op_, tensor);
+    add(*value, value);
+  }
+  void add(const DeviceValuePtr& value) {
+    if (!value) {
+      hash_.add(kNoTensor);
+      return;
+    }
+    add(*value, nullptr);
+  }
+  // Shapes and places of results that do not follow from the inputs'.
+  void add(const RecordedCall& call) {
+    hash_.add(Hash().add(call.attributes).value()).add(call.results.size());
+    for (const at::Tensor& result : call.results) add_shape(hash_, result);
+    for (const int input : call.overwrites) hash_.add(static_cast<uint64_t>(input + 1));
+  }
+  // Hands them over.
+  void move_to(RecordedNode& node) {
+    for (Source& source : sources) node.inputs.push_back(std::move(source.result));
   }
   GraphHash::Value key() const { return hash_.value(); }
 
@@ -96,7 +112,14 @@ struct TakenInputs {
   // Other than those of arguments without tensors.
   enum Tag : uint64_t { kNoTensor = 1000, kTensor, kNumber, kTensors };
 
+  void add(DeviceValue& value, DeviceValuePtr kept) {
+    sources.push_back({recording_.source_of(value), &value, std::move(kept)});
+    hash_.add(is_wrapped_number(value.meta) ? kNumber : kTensor);
+    add_shape(hash_, value.meta);
+  }
+
   const RecordedOperator& op_;
+  Recording& recording_;
   GraphHash hash_;
 };
 
@@ -118,7 +141,7 @@ struct Draft {
     if (!tensor.defined()) return tensor;
     const size_t input = call->places.size();
     call->places.push_back({static_cast<int>(call->arguments.size()), element});
-    return taken.sources[input].meta;
+    return taken.sources[input].meta();
   }
 
   void add(const TakenInputs& taken, const c10::IValue& argument) {
@@ -264,7 +287,7 @@ std::shared_ptr<const CallSignature> new_signature(const c10::OperatorHandle& op
   return draft.call;
 }
 
-void push_results(const CallSignature& call, const Values& values, Stack& stack) {
+void push_results(const CallSignature& call, const DeviceValues& values, Stack& stack) {
   size_t next = 0;
   const auto tensor = [&] {
     const DeviceValuePtr& value = values[next++];
@@ -294,12 +317,30 @@ std::vector<int> taken_inputs(const std::vector<InputPlace>& places,
   return out;
 }
 
-std::vector<InputPlace> places_of(const std::vector<at::Tensor>& inputs) {
+bool is_given(const at::Tensor& input) { return input.defined(); }
+bool is_given(const DeviceValuePtr& input) { return input != nullptr; }
+
+template <class Input>
+std::vector<InputPlace> places_of(const std::vector<Input>& inputs) {
   std::vector<InputPlace> out;
   for (size_t i = 0; i < inputs.size(); ++i) {
-    if (inputs[i].defined()) out.push_back({static_cast<int>(i)});
+    if (is_given(inputs[i])) out.push_back({static_cast<int>(i)});
   }
   return out;
+}
+
+// The signature of a function that is called, without its hash.
+std::shared_ptr<CallSignature> signature_of(const RecordedOperator& op, RecordedCall& call,
+                                            const std::vector<DeviceValuePtr>& inputs) {
+  auto signature = std::make_shared<CallSignature>();
+  signature->op = &op;
+  signature->places = places_of(inputs);
+  signature->attributes = std::move(call.attributes);
+  signature->exchanges = std::move(call.exchanges);
+  signature->results = std::move(call.results);
+  signature->overwrites = taken_inputs(signature->places, call.overwrites);
+  signature->seal();
+  return signature;
 }
 
 // The function is given as many tensors as were recorded, undefined ones too.
@@ -316,7 +357,7 @@ std::shared_ptr<const ReplayFunction> with_undefined(ReplayFunction function, si
       });
 }
 
-std::vector<at::Tensor> tensors_of(const Values& values) {
+std::vector<at::Tensor> tensors_of(const DeviceValues& values) {
   std::vector<at::Tensor> out;
   out.reserve(values.size());
   for (const DeviceValuePtr& value : values) {
@@ -335,7 +376,7 @@ void record_operator(const c10::OperatorHandle& op, Stack* stack) {
   const auto arguments = at::ArrayRef<c10::IValue>(*stack).slice(stack->size() - count);
   TakenInputs taken(known);
   for (const c10::IValue& argument : arguments) taken.add(argument);
-  const bool takes_reordered = !taken.sources.empty() && taken.sources[0].is_reordered;
+  const bool takes_reordered = !taken.sources.empty() && taken.sources[0].value->is_reordered;
   // The device has no memory of a base that these strides could go over.
   if (known.strides_over_memory && takes_reordered) {
     fail(NXD_ERROR_UNSUPPORTED, known.name, ": expected a tensor on device xla:0 that is no view, ",
@@ -353,9 +394,8 @@ void record_operator(const c10::OperatorHandle& op, Stack* stack) {
   torch::jit::drop(*stack, count);
   auto node = std::make_shared<RecordedNode>();
   node->call = std::move(call);
-  node->inputs.reserve(taken.sources.size());
-  for (Source& source : taken.sources) node->inputs.push_back(std::move(source.result));
-  const Values values = Recording::current()->add(node);
+  taken.move_to(*node);
+  const DeviceValues values = Recording::current()->add(node);
   if (known.is_view && (!known.keeps_order || takes_reordered)) {
     for (const DeviceValuePtr& value : values) {
       if (value) value->is_reordered = true;
@@ -364,31 +404,48 @@ void record_operator(const c10::OperatorHandle& op, Stack* stack) {
   push_results(*node->call, values, *stack);
 }
 
-void take_recorded_value(const at::Tensor& tensor, const at::Tensor& from) {
-  Recording::current()->move_value(device_value(from), device_value(tensor));
+void take_recorded_value(const at::Tensor& tensor, const DeviceValuePtr& from) {
+  Recording::current()->move_value(*from, device_value(tensor));
+}
+
+DeviceValues record_values(RecordedCall call, const std::vector<DeviceValuePtr>& inputs) {
+  const RecordedOperator& op = recorded_function(call.name, call.is_effect, call.is_alone);
+  TakenInputs taken(op);
+  for (const DeviceValuePtr& input : inputs) taken.add(input);
+  auto node = std::make_shared<RecordedNode>();
+  // A signature with groups would keep them for as long as the thread lives.
+  if (!call.exchanges.empty()) {
+    node->call = signature_of(op, call, inputs);
+  } else {
+    taken.add(call);
+    const GraphHash::Value key = taken.key();
+    if (const KnownCall* const found = KnownCalls::find(key)) {
+      node->call = found->signature;
+    } else {
+      node->call = signature_of(op, call, inputs);
+      KnownCalls::add(key, {node->call, nullptr});
+    }
+  }
+  node->function = with_undefined(std::move(call.function), inputs.size(), node->call->places);
+  taken.move_to(*node);
+  DeviceValues values = Recording::current()->add(node);
+  for (size_t r = 0; r < call.overwrites.size(); ++r) {
+    const int from = call.overwrites[r];
+    if (from >= 0) values[r]->set_previous(*inputs[static_cast<size_t>(from)]);
+  }
+  return values;
 }
 
 std::vector<at::Tensor> record_call(RecordedCall call, const std::vector<at::Tensor>& inputs) {
-  auto signature = std::make_shared<CallSignature>();
-  signature->op = &recorded_function(call.name, call.is_effect, call.is_alone);
-  auto node = std::make_shared<RecordedNode>();
+  const RecordedOperator& op = recorded_function(call.name, call.is_effect, call.is_alone);
+  std::vector<DeviceValuePtr> values;
+  values.reserve(inputs.size());
   for (const at::Tensor& input : inputs) {
-    if (input.defined()) node->inputs.push_back(source_of(*signature->op, input).result);
+    values.push_back(!input.defined()     ? nullptr
+                     : is_recorded(input) ? value_of(input)
+                                          : uploaded_for(op, input));
   }
-  signature->places = places_of(inputs);
-  signature->attributes = std::move(call.attributes);
-  signature->exchanges = std::move(call.exchanges);
-  signature->results = std::move(call.results);
-  signature->overwrites = taken_inputs(signature->places, call.overwrites);
-  signature->seal();
-  node->function = with_undefined(std::move(call.function), inputs.size(), signature->places);
-  node->call = std::move(signature);
-  const Values values = Recording::current()->add(node);
-  for (size_t r = 0; r < call.overwrites.size(); ++r) {
-    const int from = call.overwrites[r];
-    if (from >= 0) values[r]->set_previous(device_value(inputs[static_cast<size_t>(from)]));
-  }
-  return tensors_of(values);
+  return tensors_of(record_values(std::move(call), values));
 }
 
 std::vector<at::Tensor> record_kernel(const char* name, const KernelParameters& parameters,
@@ -411,7 +468,7 @@ std::vector<at::Tensor> record_kernel(const char* name, const KernelParameters& 
     }
     std::vector<at::Tensor> shapes(inputs.size());
     for (size_t k = 0; k < taken.sources.size(); ++k) {
-      shapes[static_cast<size_t>(signature->places[k].argument)] = taken.sources[k].meta;
+      shapes[static_cast<size_t>(signature->places[k].argument)] = taken.sources[k].meta();
     }
     signature->results = make.results(self, shapes);
     signature->seal();
@@ -421,8 +478,7 @@ std::vector<at::Tensor> record_kernel(const char* name, const KernelParameters& 
   }
   node->call = found->signature;
   node->function = found->function;
-  node->inputs.reserve(taken.sources.size());
-  for (Source& source : taken.sources) node->inputs.push_back(std::move(source.result));
+  taken.move_to(*node);
   return tensors_of(Recording::current()->add(node));
 }
 

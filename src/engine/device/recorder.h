@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "engine/device/recorded_node.h"
+#include "engine/device/recording.h"
 
 namespace nxd {
 
@@ -33,10 +34,12 @@ struct RecordedCall {
 };
 
 // The tensor's value becomes that of another, which this thread has recorded and nothing else has.
-void take_recorded_value(const at::Tensor& tensor, const at::Tensor& from);
+void take_recorded_value(const at::Tensor& tensor, const DeviceValuePtr& from);
 
 // Records the call; gives its results, on the device. Not seen by autograd.
 std::vector<at::Tensor> record_call(RecordedCall call, const std::vector<at::Tensor>& inputs);
+// The same without tensors around the values, which cost more than the call; null: undefined.
+DeviceValues record_values(RecordedCall call, const std::vector<DeviceValuePtr>& inputs);
 
 // A number that a kernel's results follow from.
 struct KernelParameter {

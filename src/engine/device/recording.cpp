@@ -149,14 +149,15 @@ DeviceValuePtr Recording::known(at::Tensor data) {
   return value;
 }
 
-std::vector<DeviceValuePtr> Recording::add(const std::shared_ptr<RecordedNode>& node) {
+DeviceValues Recording::add(const std::shared_ptr<RecordedNode>& node) {
   device_metrics::count_recorded();
   node->id = next_id();
   const std::vector<at::Tensor>& results = node->call->results;
-  std::vector<DeviceValuePtr> values(results.size());
+  DeviceValues values(results.size());
+  const std::shared_ptr<Recording> self = shared_from_this();
   for (size_t i = 0; i < values.size(); ++i) {
     if (!results[i].defined()) continue;
-    values[i] = std::make_shared<DeviceValue>(shared_from_this(), results[i]);
+    values[i] = std::make_shared<DeviceValue>(self, results[i]);
     values[i]->source = {node, static_cast<int>(i)};
     values[i]->id = next_id();
   }

@@ -1,6 +1,7 @@
 #pragma once
 
 #include <ATen/core/Tensor.h>
+#include <c10/util/SmallVector.h>
 
 #include <atomic>
 #include <cstdint>
@@ -54,6 +55,8 @@ struct DeviceValue : std::enable_shared_from_this<DeviceValue> {
 };
 
 using DeviceValuePtr = std::shared_ptr<DeviceValue>;
+// The values of one node's results, of which there are few.
+using DeviceValues = c10::SmallVector<DeviceValuePtr, 4>;
 
 // Values that are not known yet, in the order of the calls: a list through the values themselves.
 class PendingValues {
@@ -89,7 +92,7 @@ class Recording : public std::enable_shared_from_this<Recording> {
   DeviceValuePtr known(at::Tensor data);
   // The values of a new node's results; none where a result is undefined. The node is recorded,
   // and gets its id.
-  std::vector<DeviceValuePtr> add(const std::shared_ptr<RecordedNode>& node);
+  DeviceValues add(const std::shared_ptr<RecordedNode>& node);
 
   // The node and result that stand for a value; a leaf for a known one. One that another thread
   // has recorded is executed there first.

@@ -268,12 +268,11 @@ at::Tensor reference_rope(SequenceLayout layout, const at::Tensor& x, const at::
 
 at::Tensor key_mask(ProcessGroup& group, const at::Tensor& mask, int64_t batch, int64_t sequence) {
   if (!mask.defined()) return {};
-  check_with_group(
-      group, mask.dim() == 2 && mask.size(0) == batch && mask.size(1) == sequence, "Attention",
-      text("key mask: expected shape [", batch, ", ", sequence, "], got ", mask.sizes()));
-  check_with_group(
-      group, at::isIntegralType(mask.scalar_type(), /*includeBool=*/true), "Attention",
-      text("key mask: expected dtype i64 or bool, got ", c10::toString(mask.scalar_type())));
+  check_with_group(group, mask.dim() == 2 && mask.size(0) == batch && mask.size(1) == sequence,
+                   "Attention", "key mask: expected shape [", batch, ", ", sequence, "], got ",
+                   mask.sizes());
+  check_with_group(group, at::isIntegralType(mask.scalar_type(), /*includeBool=*/true), "Attention",
+                   "key mask: expected dtype i64 or bool, got ", c10::toString(mask.scalar_type()));
   return mask.ne(0).to(at::kByte).contiguous();
 }
 

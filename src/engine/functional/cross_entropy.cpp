@@ -122,18 +122,16 @@ struct CrossEntropy : torch::autograd::Function<CrossEntropy> {
 
 void check_inputs(ProcessGroup& group, const at::Tensor& logits, const at::Tensor& labels) {
   const char* op = kParallelCrossEntropy;
-  check_with_group(
-      group,
-      logits.dim() >= 1 && logits.size(-1) > 0 && logits.is_floating_point() &&
-          logits.scalar_type() != at::kHalf,
-      op,
-      text(
-          "logits: expected a tensor of f32, f64 or bf16 whose last dimension is the vocabulary's, "
-          "got ",
-          c10::toString(logits.scalar_type()), " of shape ", logits.sizes()));
+  check_with_group(group,
+                   logits.dim() >= 1 && logits.size(-1) > 0 && logits.is_floating_point() &&
+                       logits.scalar_type() != at::kHalf,
+                   op,
+                   "logits: expected a tensor of f32, f64 or bf16 whose last dimension is the "
+                   "vocabulary's, got ",
+                   c10::toString(logits.scalar_type()), " of shape ", logits.sizes());
   check_with_group(group, labels.sizes() == logits.sizes().slice(0, logits.sizes().size() - 1), op,
-                   text("labels: expected the shape of the logits without the last dimension, ",
-                        logits.sizes(), ", got ", labels.sizes()));
+                   "labels: expected the shape of the logits without the last dimension, ",
+                   logits.sizes(), ", got ", labels.sizes());
 }
 
 }  // namespace
@@ -156,7 +154,7 @@ at::Tensor hide_padding(const ProcessGroup& group, int64_t vocabulary, const at:
 LossTargets loss_targets(const GroupRef& group, const char* op, const at::Tensor& labels,
                          int64_t cols, const LossFormula& formula) {
   check_with_group(*group, labels.scalar_type() == at::kLong, op,
-                   text("labels: expected dtype i64, got ", c10::toString(labels.scalar_type())));
+                   "labels: expected dtype i64, got ", c10::toString(labels.scalar_type()));
   LossTargets targets;
   const int64_t all = cols * group->size();
   const int64_t vocabulary = formula.vocab_size > 0 ? formula.vocab_size : all;
@@ -175,9 +173,8 @@ LossTargets loss_targets(const GroupRef& group, const char* op, const at::Tensor
                [group, op, vocabulary, ignored = formula.ignore_index](const at::Tensor& ids) {
                  const at::Tensor outside =
                      ids.ne(ignored).logical_and(ids.lt(0).logical_or(ids.ge(vocabulary)));
-                 check_with_group(*group, !outside.any().item<bool>(), op,
-                                  text("labels: expected 0 to ", vocabulary - 1, " or ", ignored,
-                                       " to ignore, got another value"));
+                 check_with_group(*group, !outside.any().item<bool>(), op, "labels: expected 0 to ",
+                                  vocabulary - 1, " or ", ignored, " to ignore, got another value");
                });
   return targets;
 }

@@ -29,22 +29,13 @@ struct LinearRecord : torch::CustomClassHolder {
 // ---- On tensors without memory of their own, recorded or traced ones, and with plain kernels: the
 // same products and exchanges by operators of tensors.
 
-at::Tensor rows_of(const at::Tensor& x) { return x.reshape({-1, x.size(-1)}); }
-
-std::vector<int64_t> with_last(const at::Tensor& x, int64_t features) {
-  std::vector<int64_t> sizes = x.sizes().vec();
-  sizes.back() = features;
-  return sizes;
-}
-
 at::Tensor forward_one(const ParallelLinearPlan& plan, const at::Tensor& in, const at::Tensor& w,
                        const at::Tensor& bias) {
   const bool partial = plan.output != Output::kAsIs;
   const at::ScalarType dtype = in.scalar_type();
   const at::ScalarType product_dtype = partial ? partial_sum_dtype(dtype) : dtype;
-  at::Tensor y = matrix_product(*plan.context, rows_of(in), false, w, !plan.weights_in_out,
-                                product_dtype, partial ? at::Tensor() : bias)
-                     .view(with_last(in, w.size(plan.weights_in_out ? 1 : 0)));
+  at::Tensor y = matrix_product(*plan.context, in, false, w, !plan.weights_in_out, product_dtype,
+                                partial ? at::Tensor() : bias);
   if (!partial) return y;
   if (plan.output == Output::kReduce) {
     all_reduce_in_place(*plan.group, y);
@@ -60,12 +51,8 @@ at::Tensor input_gradient(const ParallelLinearPlan& plan, const variable_list& d
                           at::ArrayRef<at::Tensor> weights) {
   const at::ScalarType dtype = weights[0].scalar_type();
   const bool wide = plan.input != Input::kAsIs || weights.size() > 1;
-  at::Tensor dx = matrix_product(*plan.context, rows_of(dys[0]), false, weights[0],
-                                 plan.weights_in_out, wide ? partial_sum_dtype(dtype) : dtype);
-  for (size_t i = 1; i < weights.size(); ++i) {
-    add_matrix_product(*plan.context, rows_of(dys[i]), false, weights[i], plan.weights_in_out, dx);
-  }
-  dx = dx.view(with_last(dys[0], weights[0].size(plan.weights_in_out ? 0 : 1)));
+  at::Tensor dx = sum_of_products(*plan.context, dys, weights, plan.weights_in_out,
+                                  wide ? partial_sum_dtype(dtype) : dtype);
   if (plan.input == Input::kCopy) all_reduce_in_place(*plan.group, dx);
   if (plan.input == Input::kGatherSequence) dx = reduce_scatter(*plan.group, dx, plan.dim);
   return cast(*plan.context, dx, dtype);
@@ -76,14 +63,14 @@ class EnteredInput {
  public:
   EnteredInput(const ParallelLinearPlan& plan, at::Tensor x) : plan_(plan), x_(std::move(x)) {}
 
-  const at::Tensor& rows() {
-    if (x_.defined()) rows_ = rows_of(input_in_region(plan_, std::exchange(x_, {})));
-    return rows_;
+  const at::Tensor& get() {
+    if (x_.defined()) entered_ = input_in_region(plan_, std::exchange(x_, {}));
+    return entered_;
   }
 
  private:
   ParallelLinearPlan plan_;
-  at::Tensor x_, rows_;
+  at::Tensor x_, entered_;
 };
 
 // The gradient of [out, in] weights is dy^T x, of [in, out] weights x^T dy. From the second
@@ -116,10 +103,9 @@ variable_list reference_gradients(const c10::intrusive_ptr<LinearRecord>& record
   const auto in = std::make_shared<EnteredInput>(plan, saved[0]);
   for (size_t i = 0; i < dys.size(); ++i) {
     if (!wants_weight[i]) continue;
-    result[1 + i] =
-        weight_gradient(saved[1 + i], [record, in, dy = rows_of(dys[i])](at::Tensor sum) {
-          return weight_product(record->plan, dy, in->rows(), std::move(sum));
-        });
+    result[1 + i] = weight_gradient(saved[1 + i], [record, in, dy = dys[i]](at::Tensor sum) {
+      return weight_product(record->plan, dy, in->get(), std::move(sum));
+    });
   }
   return result;
 }

@@ -50,7 +50,7 @@ Module::Tensors Attention::forward(const Tensors& inputs, size_t n_outputs) {
   check_arity(inputs, n_outputs, 1, 2, 1, group_.get());
   const at::Tensor& x = inputs[0];
   check_with_group(*group_, x.dim() == 3, "Attention",
-                   text("input: expected three dimensions, got shape ", x.sizes()));
+                   "input: expected three dimensions, got shape ", x.sizes());
   check_features(*group_, class_name(), x, sizes_.hidden, q_->weight());
   const auto projected = parallel_linears(plan_, x, {q_->weight(), k_->weight(), v_->weight()},
                                           {q_->bias(), k_->bias(), v_->bias()});

@@ -36,12 +36,15 @@ void mark_replicated(Parameter& parameter, const GroupRef& group, bool sequence_
 void check_features(ProcessGroup& group, const std::string& layer, const at::Tensor& x,
                     int64_t features, const at::Tensor& parameter) {
   const at::ScalarType dtype = parameter.scalar_type();
-  check_with_group(group, x.dim() >= 1 && x.size(-1) == features, layer.c_str(),
-                   text("input: expected ", features, " features in the last dimension, got ",
-                        x.dim() ? text("shape ", x.sizes()) : std::string("a scalar")));
+  const bool fits = x.dim() >= 1 && x.size(-1) == features;
+  const std::string given = fits      ? ""
+                            : x.dim() ? text("shape ", x.sizes())
+                                      : std::string("a scalar");
+  check_with_group(group, fits, layer.c_str(), "input: expected ", features,
+                   " features in the last dimension, got ", given);
   check_with_group(group, takes_input(dtype, x.scalar_type()), layer.c_str(),
-                   text("input: expected dtype ", c10::toString(dtype), ", got ",
-                        c10::toString(x.scalar_type())));
+                   "input: expected dtype ", c10::toString(dtype), ", got ",
+                   c10::toString(x.scalar_type()));
   check_device(group, layer, x, parameter);
 }
 
@@ -49,8 +52,8 @@ void check_device(ProcessGroup& group, const std::string& layer, const at::Tenso
                   const at::Tensor& parameter) {
   // A trace gives shapes on the meta device, whatever the parameters are on.
   check_with_group(group, x.is_meta() || is_recorded(x) == is_recorded(parameter), layer.c_str(),
-                   text("input: expected device ", parameter.device().str(),
-                        ", where the parameters are, got ", x.device().str()));
+                   "input: expected device ", parameter.device(),
+                   ", where the parameters are, got ", x.device());
 }
 
 void check_ids_below(const GroupRef& group, const char* layer, const char* expected,

@@ -90,10 +90,10 @@ void initialize(Module& root, uint64_t seed) {
   name_sites(root, "");
 }
 
+// Once for each step: without the names, which named_parameters() makes.
 void zero_grad(const Module& root) {
-  for (const NamedParameter& entry : named_parameters(root)) {
-    entry.parameter->forget_gradient();
-  }
+  for (const auto& [name, parameter] : root.parameters()) parameter->forget_gradient();
+  for (const auto& [name, child] : root.children()) zero_grad(*child);
 }
 
 void set_initial_values(const Module& root, const InitialValues& values) {

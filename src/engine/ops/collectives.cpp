@@ -53,9 +53,7 @@ std::vector<int64_t> stacked_sizes(const at::Tensor& x, int ranks) {
 
 }  // namespace
 
-void check_with_group(ProcessGroup& group, bool holds, const char* operation,
-                      const std::string& message) {
-  if (holds) return;
+void fail_with_group(ProcessGroup& group, const char* operation, const std::string& message) {
   const std::string full = text(operation, ": ", message);
   if (!is_tracing()) {
     run_recorded_before(operation);
@@ -65,16 +63,15 @@ void check_with_group(ProcessGroup& group, bool holds, const char* operation,
 }
 
 void check_divides(ProcessGroup& group, const char* operation, int64_t size, int64_t dim) {
-  check_with_group(group, size % group.size() == 0, operation,
-                   text("dimension ", dim, " of size ", size, " does not divide by the ",
-                        group.size(), " ranks of group ", group.name()));
+  check_with_group(group, size % group.size() == 0, operation, "dimension ", dim, " of size ", size,
+                   " does not divide by the ", group.size(), " ranks of group ", group.name());
 }
 
 int64_t check_dim(ProcessGroup& group, const char* operation, const at::Tensor& x, int64_t dim) {
   const int64_t positive = dim < 0 ? dim + x.dim() : dim;
-  check_with_group(
-      group, positive >= 0 && positive < x.dim(), operation,
-      text("dim: expected a dimension of a tensor with ", x.dim(), " dimensions, got ", dim));
+  check_with_group(group, positive >= 0 && positive < x.dim(), operation,
+                   "dim: expected a dimension of a tensor with ", x.dim(), " dimensions, got ",
+                   dim);
   return positive;
 }
 

@@ -31,10 +31,15 @@ at::Tensor split(ProcessGroup& group, const at::Tensor& x, int64_t dim);
 // the graph, and comes after the collectives in it.
 void run_recorded_before(const char* operation);
 
+[[noreturn]] void fail_with_group(ProcessGroup& group, const char* operation,
+                                  const std::string& message);
 // Checks an argument on which the ranks of a group may differ: a rank whose own check fails tells
 // its peers, which then fail too instead of waiting for it. To be called where a collective is due.
+template <class... Parts>
 void check_with_group(ProcessGroup& group, bool holds, const char* operation,
-                      const std::string& message);
+                      const Parts&... parts) {
+  if (!holds) fail_with_group(group, operation, text(parts...));
+}
 
 // The same for checks that throw: checks() communicates nothing itself.
 template <class Checks>

@@ -2,7 +2,7 @@
 
 #include <ATen/ATen.h>
 
-#include <array>
+#include <vector>
 
 #include "core/kernels/elementwise.h"
 #include "core/tensor_parallel/matrix_product.h"
@@ -14,18 +14,31 @@
 namespace nxd {
 namespace {
 
+at::Tensor rows_of(const at::Tensor& x) { return x.dim() == 2 ? x : x.reshape({-1, x.size(-1)}); }
+
+// As many rows as a has, in its dimensions, unless these are summed over.
+std::vector<int64_t> product_sizes(const at::Tensor& a, bool transpose_a, const at::Tensor& b,
+                                   bool transpose_b) {
+  const int64_t columns = b.size(transpose_b ? 0 : -1);
+  if (transpose_a) return {a.size(-1), columns};
+  std::vector<int64_t> sizes = a.sizes().vec();
+  sizes.back() = columns;
+  return sizes;
+}
+
 // Without AVX-512 libtorch sums products of BF16 in BF16.
 at::Tensor reference_product(const at::Tensor& a, bool transpose_a, const at::Tensor& b,
                              bool transpose_b, at::ScalarType out, const at::Tensor& bias) {
   const bool sums_wide = out == at::kBFloat16 && a.is_cpu() && !is_tracing();
   const at::ScalarType type = sums_wide ? at::kFloat : out;
   const auto side = [&](const at::Tensor& x, bool transpose) {
-    const at::Tensor wide = x.scalar_type() == type ? x : x.to(type);
+    const at::Tensor rows = rows_of(x), wide = x.scalar_type() == type ? rows : rows.to(type);
     return transpose ? wide.t() : wide;
   };
   at::Tensor y = at::matmul(side(a, transpose_a), side(b, transpose_b));
   if (sums_wide) y = y.to(out);
-  return bias.defined() ? y.add(bias.to(out)) : y;
+  if (bias.defined()) y = y.add(bias.to(out));
+  return a.dim() == 2 || transpose_a ? y : y.view(product_sizes(a, transpose_a, b, transpose_b));
 }
 
 void fused_product(const at::Tensor& a, bool transpose_a, const at::Tensor& b, bool transpose_b,
@@ -49,16 +62,34 @@ struct OperandProduct {
     return {{"transpose a", transpose_a}, {"transpose b", transpose_b}, {"dtype", out}};
   }
   std::vector<at::Tensor> results(const std::vector<at::Tensor>& in) const {
-    return {kernel_result(sizes(in[0], in[1]), out)};
+    return {kernel_result(product_sizes(in[0], transpose_a, in[1], transpose_b), out)};
   }
   std::vector<at::Tensor> run(const std::vector<at::Tensor>& in) const {
-    at::Tensor y = pooled_empty(sizes(in[0], in[1]), out);
+    const at::Tensor y = pooled_empty(product_sizes(in[0], transpose_a, in[1], transpose_b), out);
     const at::Tensor bias = in[2].defined() ? in[2].to(out).contiguous() : in[2];
-    fused_product(in[0], transpose_a, in[1], transpose_b, y, false, bias);
+    at::Tensor rows = rows_of(y);
+    fused_product(rows_of(in[0]), transpose_a, rows_of(in[1]), transpose_b, rows, false, bias);
     return {y};
   }
-  std::array<int64_t, 2> sizes(const at::Tensor& a, const at::Tensor& b) const {
-    return {a.size(transpose_a ? 1 : 0), b.size(transpose_b ? 0 : 1)};
+};
+
+// Takes a, b, and further pairs of them; gives the sum of a op(b).
+struct SumOfProducts {
+  static constexpr const char* kName = "nxd::sum_of_products";
+  bool transpose_b;
+  at::ScalarType out;
+
+  KernelParameters parameters() const { return {{"transpose b", transpose_b}, {"dtype", out}}; }
+  std::vector<at::Tensor> results(const std::vector<at::Tensor>& in) const {
+    return {kernel_result(product_sizes(in[0], false, in[1], transpose_b), out)};
+  }
+  std::vector<at::Tensor> run(const std::vector<at::Tensor>& in) const {
+    const at::Tensor y = pooled_empty(product_sizes(in[0], false, in[1], transpose_b), out);
+    at::Tensor rows = rows_of(y);
+    for (size_t i = 0; i < in.size(); i += 2) {
+      fused_product(rows_of(in[i]), false, in[i + 1], transpose_b, rows, i > 0, {});
+    }
+    return {y};
   }
 };
 
@@ -80,6 +111,21 @@ at::Tensor matrix_product(const Context& context, const at::Tensor& a, bool tran
                           const at::Tensor& bias) {
   if (!use_fused(context, a)) return reference_product(a, transpose_a, b, transpose_b, out, bias);
   return call_kernel(OperandProduct{transpose_a, transpose_b, out}, {a, b, bias})[0];
+}
+
+at::Tensor sum_of_products(const Context& context, const std::vector<at::Tensor>& a,
+                           at::ArrayRef<at::Tensor> b, bool transpose_b, at::ScalarType out) {
+  at::Tensor sum;
+  if (a.size() > 1 && use_fused(context, a[0])) {
+    std::vector<at::Tensor> pairs;
+    for (size_t i = 0; i < a.size(); ++i) pairs.insert(pairs.end(), {a[i], b[i]});
+    return call_kernel(SumOfProducts{transpose_b, out}, pairs)[0];
+  }
+  for (size_t i = 0; i < a.size(); ++i) {
+    const at::Tensor product = matrix_product(context, a[i], false, b[i], transpose_b, out);
+    sum = sum.defined() ? sum.add(product) : product;
+  }
+  return sum;
 }
 
 void matrix_product_into(const Context& context, const at::Tensor& a, bool transpose_a,

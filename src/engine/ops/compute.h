@@ -3,6 +3,7 @@
 #include <ATen/core/Tensor.h>
 
 #include <optional>
+#include <vector>
 
 #include "core/tensor_parallel/array.h"
 #include "core/world/context.h"
@@ -17,11 +18,16 @@ Array array_of(const at::Tensor& x);
 // thread is tracing and there are no values.
 bool use_fused(const Context& context, const at::Tensor& x);
 
-// op(a) op(b) [+ bias] for matrices, as a new tensor of dtype out; by a kernel where use_fused
-// holds, else through ATen. Outputs wider than 16-bit inputs are never rounded in between.
+// op(a) op(b) [+ bias], as a new tensor of dtype out; by a kernel where use_fused holds, else
+// through ATen. Outputs wider than 16-bit inputs are never rounded in between. Where an operand has
+// more dimensions than two, all but the last are rows, which the result has as a has them.
 at::Tensor matrix_product(const Context& context, const at::Tensor& a, bool transpose_a,
                           const at::Tensor& b, bool transpose_b, at::ScalarType out,
                           const at::Tensor& bias = {});
+
+// The sum of a[i] op(b[i]), each as above.
+at::Tensor sum_of_products(const Context& context, const std::vector<at::Tensor>& a,
+                           at::ArrayRef<at::Tensor> b, bool transpose_b, at::ScalarType out);
 
 // op(a) op(b) into out, dense and of a dtype as above.
 void matrix_product_into(const Context& context, const at::Tensor& a, bool transpose_a,

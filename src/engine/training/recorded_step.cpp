@@ -36,10 +36,10 @@ at::TensorOptions meta_options(at::ScalarType dtype) {
 
 const at::Tensor& meta_like(const at::Tensor& x) { return device_value(x).meta; }
 
-at::Tensor vector_on_device(const std::vector<double>& values) {
+DeviceValuePtr vector_on_device(const std::vector<double>& values) {
   at::Tensor out = at::empty({static_cast<int64_t>(values.size())}, at::kDouble);
   std::memcpy(out.data_ptr(), values.data(), values.size() * sizeof(double));
-  return on_recorded_device(std::move(out));
+  return Recording::current()->known(std::move(out));
 }
 
 // Reduces tensors of one dtype over a group, in one call and where they lie.
@@ -198,12 +198,12 @@ struct RecordedBucket {
   std::vector<BucketPlan::Segment> own, all;
 };
 
-at::Tensor record_norm_over_ranks(const OptimizerGroups& groups, bool over_data,
-                                  const at::Tensor& own, double type) {
+DeviceValuePtr record_norm_over_ranks(const OptimizerGroups& groups, bool over_data,
+                                      const DeviceValuePtr& own, double type) {
   RecordedCall call{"nxd::norm_over_ranks"};
   call.attributes = text("type ", type, over_data ? ", over data" : "");
   call.is_effect = true;
-  call.results = {meta_like(own)};
+  call.results = {own->meta};
   const nxd_reduce_t reduce = std::isinf(type) ? NXD_REDUCE_MAX : NXD_REDUCE_SUM;
   for (const auto& group : {groups.tensor, groups.pipeline, over_data ? groups.data : nullptr}) {
     if (!group || group->size() == 1) continue;
@@ -214,7 +214,7 @@ at::Tensor record_norm_over_ranks(const OptimizerGroups& groups, bool over_data,
     const double joined = norm_over_ranks(groups, over_data, in[0].item<double>(), type);
     return std::vector<at::Tensor>{at::scalar_tensor(joined, at::kDouble)};
   };
-  return record_call(std::move(call), {own})[0];
+  return record_values(std::move(call), {own})[0];
 }
 
 // The kernels' update of what inputs 4, 5 and so on hold: the values that are updated, the states,
@@ -285,15 +285,16 @@ void RecordedStep::sum_over_gradient_groups(const std::vector<Gradient>& gradien
   reductions.flush();
 }
 
-at::Tensor RecordedStep::joined_norm_of(const std::vector<Gradient>& gradients, double type) const {
+DeviceValuePtr RecordedStep::joined_norm_of(const std::vector<Gradient>& gradients,
+                                            double type) const {
   RecordedCall call{"nxd::norm_of_gradients"};
   call.attributes = text("type ", type);
   call.results = {at::empty({}, meta_options(at::kDouble))};
-  std::vector<at::Tensor> inputs;
+  std::vector<DeviceValuePtr> inputs;
   // Ranks that have the same parameters have the same graph, whichever counts them.
   std::vector<double> counts;
   for (const Gradient& gradient : gradients) {
-    inputs.push_back(*gradient.tensor);
+    inputs.push_back(value_of(*gradient.tensor));
     counts.push_back(source_.info(gradient.parameter).counts_in_norm ? 1 : 0);
   }
   if (!inputs.empty()) inputs.push_back(vector_on_device(counts));
@@ -309,7 +310,7 @@ at::Tensor RecordedStep::joined_norm_of(const std::vector<Gradient>& gradients, 
     }
     return std::vector<at::Tensor>{at::scalar_tensor(total, at::kDouble)};
   };
-  return record_call(std::move(call), inputs)[0];
+  return record_values(std::move(call), inputs)[0];
 }
 
 bool RecordedStep::has_present(size_t bucket) const {
@@ -365,7 +366,7 @@ void RecordedStep::finish(const FinishOptions& options, const std::vector<char>&
     sum_over_data(taken, reduce);
   }
   sum_over_gradient_groups(taken);
-  const at::Tensor joined =
+  const DeviceValuePtr joined =
       record_norm_over_ranks(source_.groups(), plan_ != nullptr,
                              joined_norm_of(taken, options.norm_type), options.norm_type);
   RecordedCall call{"nxd::clip_factor"};
@@ -378,56 +379,59 @@ void RecordedStep::finish(const FinishOptions& options, const std::vector<char>&
                                    at::scalar_tensor(out.factor, at::kDouble),
                                    at::scalar_tensor(out.finite, at::kBool)};
   };
-  const std::vector<at::Tensor> results =
-      record_call(std::move(call), {joined, vector_on_device({options.scale, options.max_norm})});
+  const DeviceValues results =
+      record_values(std::move(call), {joined, vector_on_device({options.scale, options.max_norm})});
   norm_ = results[0];
   factor_ = results[1];
   finite_ = results[2];
   checks_finite_ = options.check_finite;
 }
 
-at::Tensor RecordedStep::state_tensor(void* memory, const RecordedUpdate& update,
-                                      const at::Tensor& values) {
+DeviceValuePtr RecordedStep::state_at(void* memory, const RecordedUpdate& update,
+                                      const DeviceValue& values) {
   const auto found = states_.find(memory);
   if (found != states_.end()) return found->second;
-  return on_recorded_device(at::from_blob(
-      memory, values.sizes(), [owner = update.owner](void*) {},
+  return Recording::current()->known(at::from_blob(
+      memory, values.meta.sizes(), [owner = update.owner](void*) {},
       at::TensorOptions().dtype(to_scalar_type(update.state_dtype))));
 }
 
-at::Tensor RecordedStep::numbers(const RecordedUpdate& update) {
-  at::Tensor& known = numbers_[{update.group, update.step}];
-  if (!known.defined()) known = vector_on_device(update.form.numbers);
+DeviceValuePtr RecordedStep::numbers(const RecordedUpdate& update) {
+  DeviceValuePtr& known = numbers_[{update.group, update.step}];
+  if (!known) known = vector_on_device(update.form.numbers);
   return known;
 }
 
-void RecordedStep::update(const RecordedUpdate& update) {
+void RecordedStep::update(RecordedUpdate given) {
   const at::NoGradGuard no_grad;
-  const at::Tensor values = values_of(update.parameter, update.begin, update.count);
-  const Place place{update.parameter, update.begin};
-  std::vector<void*> places = update.states;
-  if (update.master) places.insert(places.begin(), update.master);
-  std::vector<at::Tensor> inputs = {plan_ ? parts_.at(place) : source_.gradient(update.parameter),
-                                    factor_, checks_finite_ ? finite_ : at::Tensor(),
-                                    numbers(update)};
-  if (!update.master) inputs.push_back(values);
-  for (void* memory : places) inputs.push_back(state_tensor(memory, update, values));
-  if (update.master) inputs.push_back(values);
-  RecordedCall call{update.form.name};
-  call.attributes = update.form.attributes + (update.master ? " master" : "");
+  const auto update = std::make_shared<const RecordedUpdate>(std::move(given));
+  const at::Tensor tensor = values_of(update->parameter, update->begin, update->count);
+  const DeviceValuePtr values = value_of(tensor);
+  const Place place{update->parameter, update->begin};
+  std::vector<void*> places = update->states;
+  if (update->master) places.insert(places.begin(), update->master);
+  std::vector<DeviceValuePtr> inputs;
+  inputs.reserve(5 + places.size());
+  inputs.push_back(value_of(plan_ ? parts_.at(place) : source_.gradient(update->parameter)));
+  inputs.insert(inputs.end(), {factor_, checks_finite_ ? finite_ : nullptr, numbers(*update)});
+  if (!update->master) inputs.push_back(values);
+  for (void* memory : places) inputs.push_back(state_at(memory, *update, *values));
+  if (update->master) inputs.push_back(values);
+  RecordedCall call{update->form.name};
+  call.attributes = update->form.attributes + (update->master ? " master" : "");
   for (size_t i = 4; i < inputs.size(); ++i) {
-    call.results.push_back(meta_like(inputs[i]));
+    call.results.push_back(inputs[i]->meta);
     call.overwrites.push_back(static_cast<int>(i));
   }
-  call.function = [update](const std::vector<at::Tensor>& in) { return run_update(update, in); };
-  const std::vector<at::Tensor> results = record_call(std::move(call), inputs);
-  const size_t first_state = update.master ? 0 : 1;
+  call.function = [update](const std::vector<at::Tensor>& in) { return run_update(*update, in); };
+  const DeviceValues results = record_values(std::move(call), inputs);
+  const size_t first_state = update->master ? 0 : 1;
   for (size_t i = 0; i < places.size(); ++i) states_[places[i]] = results[first_state + i];
-  const at::Tensor& updated = update.master ? results.back() : results.front();
+  const DeviceValuePtr& updated = update->master ? results.back() : results.front();
   if (plan_) {
     updated_[place] = updated;
   } else {
-    take_recorded_value(values, updated);
+    take_recorded_value(tensor, updated);
   }
 }
 
@@ -436,21 +440,22 @@ void RecordedStep::gather_bucket(size_t bucket) {
   RecordedCall call{"nxd::gather_parameters"};
   call.attributes = text("group ", places->group->name(), ", bucket ", bucket);
   call.is_effect = true;
-  std::vector<at::Tensor> inputs;
+  std::vector<DeviceValuePtr> inputs;
   for (const BucketPlan::Segment& segment : places->own) {
     const auto found = updated_.find({segment.parameter, segment.parameter_offset});
-    inputs.push_back(found != updated_.end()
-                         ? found->second
-                         : values_of(segment.parameter, segment.parameter_offset, segment.count));
+    inputs.push_back(
+        found != updated_.end()
+            ? found->second
+            : value_of(values_of(segment.parameter, segment.parameter_offset, segment.count)));
   }
   for (const BucketPlan::Segment& segment : places->all) {
     const at::Tensor& parameter = source_.parameter(segment.parameter).tensor();
     call.overwrites.push_back(static_cast<int>(inputs.size()));
     call.results.push_back(meta_like(parameter));
-    inputs.push_back(parameter);
+    inputs.push_back(value_of(parameter));
   }
   call.function = [places](const std::vector<at::Tensor>& in) { return places->gather(in); };
-  const std::vector<at::Tensor> results = record_call(std::move(call), inputs);
+  const DeviceValues results = record_values(std::move(call), inputs);
   for (size_t i = 0; i < places->all.size(); ++i) {
     take_recorded_value(source_.parameter(places->all[i].parameter).tensor(), results[i]);
   }
@@ -471,16 +476,15 @@ at::Tensor RecordedStep::values_of(size_t parameter, int64_t begin, int64_t coun
 }
 
 bool RecordedStep::has_ended() const {
-  const DeviceValue& value = device_value(finite_);
-  value.recording->wait();
-  return value.known_data().defined() || value.is_lost();
+  finite_->recording->wait();
+  return finite_->known_data().defined() || finite_->is_lost();
 }
 
 GradientFactor RecordedStep::end() {
   GradientFactor out;
-  out.norm = Recording::value_of(device_value(norm_), kReportSync).item<double>();
-  out.factor = Recording::value_of(device_value(factor_), kReportSync).item<double>();
-  out.finite = Recording::value_of(device_value(finite_), kReportSync).item<bool>();
+  out.norm = Recording::value_of(*norm_, kReportSync).item<double>();
+  out.factor = Recording::value_of(*factor_, kReportSync).item<double>();
+  out.finite = Recording::value_of(*finite_, kReportSync).item<bool>();
   return out;
 }
 

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "core/optim/step_recorder.h"
+#include "engine/device/recording.h"
 #include "engine/training/module_parameters.h"
 
 namespace nxd {
@@ -22,7 +23,7 @@ class RecordedStep final : public StepRecorder {
   const void* value(size_t parameter) override;
   void finish(const FinishOptions& options, const std::vector<char>& present,
               const BucketPlan* plan) override;
-  void update(const RecordedUpdate& update) override;
+  void update(RecordedUpdate given) override;
   void gather() override;
   bool has_ended() const override;
   GradientFactor end() override;
@@ -45,18 +46,19 @@ class RecordedStep final : public StepRecorder {
   at::Tensor values_of(size_t parameter, int64_t begin, int64_t count) const;
   void sum_over_data(const std::vector<Gradient>& gradients, nxd_reduce_t reduce) const;
   void sum_over_gradient_groups(const std::vector<Gradient>& gradients) const;
-  at::Tensor joined_norm_of(const std::vector<Gradient>& gradients, double type) const;
-  // The state's or master's memory as a tensor of the device.
-  at::Tensor state_tensor(void* memory, const RecordedUpdate& update, const at::Tensor& values);
-  at::Tensor numbers(const RecordedUpdate& update);
+  DeviceValuePtr joined_norm_of(const std::vector<Gradient>& gradients, double type) const;
+  // The state or master in the memory, of the shape of values.
+  DeviceValuePtr state_at(void* memory, const RecordedUpdate& update, const DeviceValue& values);
+  DeviceValuePtr numbers(const RecordedUpdate& update);
 
   ModuleParameters& source_;
   const BucketPlan* plan_ = nullptr;
   std::vector<char> present_;
-  std::map<Place, at::Tensor> parts_, updated_;               // of this step's gradients and values
-  std::map<const void*, at::Tensor> states_;                  // by their memory
-  std::map<std::pair<size_t, int64_t>, at::Tensor> numbers_;  // of this step, by group and step
-  at::Tensor norm_, factor_, finite_;                         // of the step that was recorded last
+  std::map<Place, at::Tensor> parts_;                             // of this step's gradients
+  std::map<Place, DeviceValuePtr> updated_;                       // of this step's values
+  std::map<const void*, DeviceValuePtr> states_;                  // by their memory
+  std::map<std::pair<size_t, int64_t>, DeviceValuePtr> numbers_;  // of this step, by group and step
+  DeviceValuePtr norm_, factor_, finite_;  // of the step that was recorded last
   bool checks_finite_ = true;
 };
 

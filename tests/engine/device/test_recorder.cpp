@@ -73,6 +73,14 @@ const std::vector<Case>& cases() {
          x.copy_(at::ones({4, 5}));
          return x * 2;
        }},
+      {"detach shares writes",
+       [](D d) {
+         const auto x = values({4}, 7, d), y = x.detach(), z = x.view({2, 2}).detach();
+         auto w = y.detach();
+         w.add_(1);
+         z.select(0, 1).mul_(3);
+         return x + 2 * y + 4 * z.view({4});
+       }},
       {"zero_ and add_",
        [](D d) {
          auto x = values({4}, 7, d);
@@ -302,7 +310,26 @@ void test_other_graphs_are_compiled(void**) {
     return device_metrics::counts().compiles - before;
   };
   const Tensor x = values({3, 3}, 1, kXla), y = values({3, 3}, 2, kXla);
+  const auto call_of = [](const char* attributes, std::vector<int64_t> sizes,
+                          const std::vector<Tensor>& inputs) {
+    RecordedCall call{"test::zeros"};
+    call.attributes = attributes;
+    call.results = {at::empty(sizes, at::TensorOptions(at::kMeta))};
+    call.function = [sizes](const std::vector<Tensor>&) {
+      return std::vector<Tensor>{at::zeros(sizes)};
+    };
+    return record_call(std::move(call), inputs)[0];
+  };
   const std::vector<std::function<Tensor()>> programs = {
+      [&] { return call_of("one", {3}, {x}); },
+      [&] { return call_of("another", {3}, {x}); },
+      [&] { return call_of("one", {4}, {x}); },
+      [&] {
+        return call_of("one", {3}, {x, y});
+      },
+      [&] {
+        return call_of("one", {3}, {Tensor(), x});
+      },
       [&] { return at::softmax(x, 0); },
       [&] { return at::softmax(x, 1); },
       [&] { return x.sum({0}, false); },
