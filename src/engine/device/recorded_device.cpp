@@ -1,6 +1,8 @@
 #include "engine/device/recorded_device.h"
 
 #include <ATen/ATen.h>
+#include <ATen/FunctionalStorageImpl.h>
+#include <ATen/FunctionalTensorWrapper.h>
 #include <c10/core/impl/DeviceGuardImplInterface.h>
 #include <c10/core/impl/LocalDispatchKeySet.h>
 #include <torch/library.h>
@@ -113,6 +115,41 @@ at::Tensor copy_from_and_resize(const at::Tensor& self, const at::Tensor& target
   return target;
 }
 
+#if TORCH_VERSION_MAJOR < 2
+using at::FunctionalTensorWrapper;
+
+// A tensor that is no view has the value that its storage has.
+bool is_view(const at::Tensor& self) {
+  using at::functionalization::FunctionalStorageImpl;
+  c10::StorageImpl* storage = self.unsafeGetTensorImpl()->unsafe_storage().unsafeGetStorageImpl();
+  const at::Tensor& base = static_cast<FunctionalStorageImpl*>(storage)->base();
+  return !at::functionalization::impl::unsafeGetFunctionalWrapper(self)->value().is_same(base);
+}
+
+// libtorch 1.13 makes a shallow copy of the wrapper, which forgets that it is a view: once anything
+// was written to the base, the copy reads as all of it. A detached view is a view by the identity
+// of the same base, for which nothing is recorded.
+at::Tensor detach(const at::Tensor& self) {
+  const c10::VariableVersion& version = self.unsafeGetTensorImpl()->version_counter();
+  const bool wrapped = at::functionalization::impl::isFunctionalTensor(self);
+  // The writes to the base that are put off would make each tensor look like a view.
+  if (wrapped) at::functionalization::impl::sync(self);
+  if (!wrapped || !is_view(self)) {
+    return at::Tensor(self.unsafeGetTensorImpl()->shallow_copy_and_detach(
+        version, /*allow_tensor_metadata_change=*/false));
+  }
+  const FunctionalTensorWrapper* view =
+      at::functionalization::impl::unsafeGetFunctionalWrapper(self);
+  const at::functionalization::ViewMeta identity(
+      [](const at::Tensor& base, int64_t) { return base; },
+      [](const at::Tensor&, const at::Tensor& written, int64_t) { return written; });
+  at::Tensor detached =
+      at::detail::make_tensor<FunctionalTensorWrapper>(view->value(), view, identity);
+  detached.unsafeGetTensorImpl()->set_version_counter(version);
+  return detached;
+}
+#endif
+
 at::Scalar item(const at::Tensor& self) {
   return Recording::value_of(device_value(self), "aten::item").item();
 }
@@ -168,6 +205,8 @@ struct Registrations {
   RecordedDeviceGuard guard{};
   torch::Library fallback{torch::Library::IMPL, "_", kRecordedKey, __FILE__, __LINE__};
   torch::Library aten{torch::Library::IMPL, "aten", kRecordedKey, __FILE__, __LINE__};
+  torch::Library autograd{torch::Library::IMPL, "aten", c10::DispatchKey::AutogradXLA, __FILE__,
+                          __LINE__};
 };
 
 void register_kernels(Registrations& r) {
@@ -187,6 +226,9 @@ void register_kernels(Registrations& r) {
   r.aten.impl("_copy_from", TORCH_FN(copy_from));
   r.aten.impl("_copy_from_and_resize", TORCH_FN(copy_from_and_resize));
   r.aten.impl("_local_scalar_dense", TORCH_FN(item));
+#if TORCH_VERSION_MAJOR < 2
+  r.autograd.impl("detach", TORCH_FN(detach));
+#endif
 }
 
 }  // namespace

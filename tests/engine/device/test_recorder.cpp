@@ -81,6 +81,13 @@ const std::vector<Case>& cases() {
          z.select(0, 1).mul_(3);
          return x + 2 * y + 4 * z.view({4});
        }},
+      {"detached views of a base that is written to",
+       [](D d) {
+         auto x = values({4, 5}, 7, d);
+         const auto rows = x.slice(0, 1, 3).detach(), column = x.select(1, 2);
+         x.add_(1);
+         return rows * column.detach().slice(0, 1, 3).unsqueeze(1);
+       }},
       {"zero_ and add_",
        [](D d) {
          auto x = values({4}, 7, d);

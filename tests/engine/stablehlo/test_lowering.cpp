@@ -1,6 +1,7 @@
 // Every operator that has a lowering, recorded in one graph: each becomes StableHLO without a call
 // of the host, and gives what ATen gives on the CPU, by whichever backend NXD_XLA_BACKEND names.
 #include <ATen/ATen.h>
+#include <torch/version.h>
 
 #include <cstdio>
 #include <functional>
@@ -424,6 +425,9 @@ void test_each_lowering_is_tried(void**) {
     for (const Lowering& lowering : *family) {
       const std::string name(lowering.name);
       if (recorded.count(name) != 0 || !exists(name)) continue;
+#if TORCH_VERSION_MAJOR < 2
+      if (name == "aten::detach_copy") continue;  // detached tensors are views by identity there
+#endif
       std::printf("%s was not recorded\n", name.c_str());
       all_tried = false;
     }
