@@ -6,9 +6,9 @@
 
 #include "support/buffer_model.h"
 #include "support/npy.h"
+#include "support/paths.h"
 
 #include "support/check.h"
-#include "support/paths.h"
 
 namespace {
 

@@ -1,9 +1,9 @@
 // Layers, mappings and the loss on two ranks against values recorded from NxD Core on two ranks.
 #include "support/npy.h"
+#include "support/paths.h"
 #include "support/tensor.h"
 
 #include "support/check.h"
-#include "support/paths.h"
 
 using namespace nxd_test;
 

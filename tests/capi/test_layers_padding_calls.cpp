@@ -3,10 +3,10 @@
 #include <nlohmann/json.hpp>
 
 #include "support/npy.h"
+#include "support/paths.h"
 #include "support/tensor.h"
 
 #include "support/check.h"
-#include "support/paths.h"
 
 using namespace nxd_test;
 

@@ -3,9 +3,9 @@
 #include <cstdlib>
 
 #include "capi/model_oracle.h"
+#include "support/paths.h"
 
 #include "support/check.h"
-#include "support/paths.h"
 
 namespace {
 

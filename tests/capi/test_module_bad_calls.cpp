@@ -1,9 +1,9 @@
 // Bad calls of modules: NULL for each pointer, wrong shapes, names, indices and options. Outputs
 // are cleared, and what is rejected leaves nothing behind.
+#include "support/paths.h"
 #include "support/tensor.h"
 
 #include "support/check.h"
-#include "support/paths.h"
 
 using namespace nxd_test;
 

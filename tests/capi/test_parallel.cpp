@@ -7,10 +7,10 @@
 
 #include <nlohmann/json.hpp>
 
+#include "support/paths.h"
 #include "support/ranks.h"
 
 #include "support/check.h"
-#include "support/paths.h"
 
 using nlohmann::json;
 

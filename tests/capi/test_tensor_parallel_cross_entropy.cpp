@@ -3,9 +3,9 @@
 // layouts in memory, on 1, 2 and 4 ranks.
 #include "support/layer_arrays.h"
 #include "support/npy.h"
+#include "support/paths.h"
 
 #include "support/check.h"
-#include "support/paths.h"
 
 namespace {
 

@@ -6,9 +6,9 @@
 
 #include "support/layer_arrays.h"
 #include "support/npy.h"
+#include "support/paths.h"
 
 #include "support/check.h"
-#include "support/paths.h"
 
 namespace {
 

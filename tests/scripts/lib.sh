@@ -2,7 +2,7 @@
 # What the script tests have in common. They source it:  . "$(dirname "$0")/lib.sh"
 
 # Go's standard library is compiled once for all tests of all clones: its cache goes by content.
-export GOCACHE=${XDG_CACHE_HOME:-$HOME/.cache}/nxd/go
+export GOCACHE=${XDG_CACHE_HOME:-${HOME:-/tmp}/.cache}/nxd/go
 
 # skip_part WHAT WHY REMEDY: says that a part of a test is left out, in a line that scripts/test lists.
 # REMEDY: "install PACKAGE", or what else would let it run.

@@ -437,13 +437,17 @@ DeviceValues record_values(RecordedCall call, const std::vector<DeviceValuePtr>&
 }
 
 std::vector<at::Tensor> record_call(RecordedCall call, const std::vector<at::Tensor>& inputs) {
-  const RecordedOperator& op = recorded_function(call.name, call.is_effect, call.is_alone);
   std::vector<DeviceValuePtr> values;
   values.reserve(inputs.size());
   for (const at::Tensor& input : inputs) {
-    values.push_back(!input.defined()     ? nullptr
-                     : is_recorded(input) ? value_of(input)
-                                          : uploaded_for(op, input));
+    if (!input.defined()) {
+      values.push_back(nullptr);
+    } else if (is_recorded(input)) {
+      values.push_back(value_of(input));
+    } else {
+      values.push_back(
+          uploaded_for(recorded_function(call.name, call.is_effect, call.is_alone), input));
+    }
   }
   return tensors_of(record_values(std::move(call), values));
 }

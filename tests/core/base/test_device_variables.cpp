@@ -10,9 +10,9 @@
 
 #include "core/base/device_variables.h"
 #include "core/base/log.h"
+#include "support/paths.h"
 
 #include "support/check.h"
-#include "support/paths.h"
 
 namespace {
 

@@ -7,9 +7,9 @@
 
 #include "core/base/dtype.h"
 #include "core/pjrt/pjrt_target.h"
+#include "support/paths.h"
 
 #include "support/check.h"
-#include "support/paths.h"
 
 namespace {
 

@@ -13,10 +13,10 @@
 #include "core/planner/layout_plan.h"
 #include "core/planner/plan_search.h"
 
+#include "support/paths.h"
 #include "support/planner_support.h"
 
 #include "support/check.h"
-#include "support/paths.h"
 
 using nlohmann::json;
 

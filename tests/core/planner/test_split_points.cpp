@@ -10,9 +10,9 @@
 
 #include "core/base/error.h"
 #include "core/planner/split_points.h"
+#include "support/paths.h"
 
 #include "support/check.h"
-#include "support/paths.h"
 
 using Cuts = std::vector<int>;
 

@@ -12,9 +12,9 @@
 #include "core/schedule/schedule.h"
 #include "core/schedule/schedule_builders.h"
 #include "core/schedule/schedule_report.h"
+#include "support/paths.h"
 
 #include "support/check.h"
-#include "support/paths.h"
 
 using nlohmann::json;
 using nxd::PipelineCosts;

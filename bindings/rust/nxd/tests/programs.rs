@@ -1,10 +1,10 @@
 //! The examples, two ranks each, and where there is a C program of the same name its output.
+mod common;
+
+use common::LIMIT;
 use std::path::PathBuf;
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
-
-/// Ends what hangs, however slow and busy the machine: no test is about how long it is.
-const LIMIT: Duration = Duration::from_secs(300);
 
 /// Output of a program that ends well within the limit.
 fn run(program: PathBuf, arguments: &[&str]) -> String {
