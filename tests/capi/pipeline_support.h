@@ -82,7 +82,7 @@ inline nxd_module_t* local_module(nxd_pp_t* pp) {
 struct PipelineRun {
   std::vector<double> losses;
   std::vector<double> norms;
-  Named gradients;  // of the first step, before they are finished
+  Named gradients;  // of the first step, when it is done; none with ZeRO-1
   Named final;
 };
 
@@ -92,8 +92,7 @@ struct PipelineTask {
   std::function<std::vector<Tensor>(int step, int dp_rank, int dp)> batch;
   nxd_pp_options_t options = NXD_PP_OPTIONS_INIT;
   std::vector<const char*> recomputed;  // names; empty: a built-in model's layers
-  bool partial = false;  // gradients differ among ranks until they are finished: not kept
-  bool average = false;  // gradients over data-parallel ranks; else their sum
+  bool average = false;                 // gradients over data-parallel ranks; else their sum
   int steps = 3;
   double learning_rate = 0.1;
 };
@@ -143,14 +142,15 @@ inline void train_rank(nxd_context_t* ctx, const PipelineLayout& layout, const P
     NXD_TEST_OK(nxd_module_zero_grad(local));
     NXD_TEST_OK(nxd_pp_run_train(pp.get(), handles(batch).data(), batch.size(), &loss));
     own.losses.push_back(loss);
-    if (step == 0 && layout.dp == 1 && !layout.zero1 && !task.partial) {
-      gradients.add(layout.name() + ": gradients", whole_gradients(local));
-    }
     nxd_step_report_t report{};
     report.struct_size = sizeof report;
     nxd_finish_options_t finish = NXD_FINISH_OPTIONS_INIT;
     if (task.average) finish.data_parallel_reduce = NXD_REDUCE_AVG;
     NXD_TEST_OK(nxd_optimizer_step(optimizer.get(), &finish, &report));
+    // A step leaves the gradients that it has reduced over copies; with ZeRO-1 a rank has parts.
+    if (step == 0 && !layout.zero1) {
+      gradients.add(layout.name() + ": gradients", whole_gradients(local));
+    }
     own.norms.push_back(report.norm);
   }
   final.add(layout.name() + ": final", whole_parameters(local));

@@ -30,7 +30,6 @@ PipelineTask task_on(nxd_device_t device, bool sequence_parallel) {
     return moved(given, device);
   };
   task.options.num_microbatches = 4;
-  task.partial = sequence_parallel;
   return task;
 }
 

@@ -34,7 +34,6 @@ PipelineTask task(bool sequence_parallel, int64_t length = 16) {
   };
   out.batch = [length](int step, int dp_rank, int dp) { return rows(step, dp_rank, dp, length); };
   out.options.num_microbatches = 4;
-  out.partial = sequence_parallel;
   return out;
 }
 
