@@ -140,7 +140,7 @@ class Libnxd:
         a = self.arguments
         command = [self.paths["step"], "--config", a.config, "--vocab", str(self.vocabulary),
                    "--dtype", dtype, "--batch", str(a.batch), "--sequence", str(a.sequence),
-                   "--steps", str(a.steps), *layout.options]
+                   "--steps", str(a.steps), *(["--small-peak"] if a.short else []), *layout.options]
         out, failure, pss, rss = run(command, {}, layout.ranks, self.paths, layout.threads)
         if failure is not None:
             return failure

@@ -280,7 +280,7 @@ static int measure_peak(rank_t* r, const step_options_t* o, int index) {
   double flops[2] = {0, 0};
   TRY(nxd_barrier(r->world));
   const double wall = now(CLOCK_MONOTONIC), cpu = now(CLOCK_PROCESS_CPUTIME_ID);
-  TRY(nxd_measure_gemm_peak(o->dtype, 0, &flops[0]));
+  TRY(nxd_measure_gemm_peak(o->dtype, o->small_peak ? 64 : 0, &flops[0]));
   flops[1] = flops[0] * (now(CLOCK_MONOTONIC) - wall) / (now(CLOCK_PROCESS_CPUTIME_ID) - cpu);
   TRY(nxd_all_reduce(r->world, flops, flops, 2, NXD_DTYPE_F64, NXD_REDUCE_SUM));
   r->measures.peaks[index] = flops[0];

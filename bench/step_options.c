@@ -11,7 +11,7 @@ static void usage(FILE* out) {
   fputs(
       "usage: bench_step [--tp N] [--threads N] [--dtype f32|bf16] [--steps N]\n"
       "  [--batch N] [--sequence N] [--microbatches N] [--sequence-parallel] [--plain]\n"
-      "  [--ddp | --zero1] [--stochastic] [--recompute] [--memory] [--recorded]\n"
+      "  [--ddp | --zero1] [--stochastic] [--recompute] [--memory] [--recorded] [--small-peak]\n"
       "  [--pp N [--virtual N] [--schedule 1f1b|interleaved|gpipe|zero-bubble] [--cost]]\n"
       "  [--config FILE | --hidden N --layers N --heads N --kv-heads N --intermediate N "
       "--vocab N]\n",
@@ -63,7 +63,7 @@ static int parse(step_options_t* o, int argc, char** argv) {
                  {"vocab", NULL, &o->vocab},
                  {"sequence", NULL, &o->sequence},
                  {"batch", NULL, &o->batch}};
-  enum { kNumbers = sizeof numbers / sizeof *numbers, kOthers = 12, kFirst = 256 };
+  enum { kNumbers = sizeof numbers / sizeof *numbers, kOthers = 13, kFirst = 256 };
   struct option known[kNumbers + kOthers + 1] = {
       [kNumbers] = {"sequence-parallel", no_argument, &o->sequence_parallel, 1},
       {"plain", no_argument, &o->plain, 1},
@@ -74,6 +74,7 @@ static int parse(step_options_t* o, int argc, char** argv) {
       {"recompute", no_argument, &o->recompute, 1},
       {"memory", no_argument, &o->memory, 1},
       {"recorded", no_argument, &o->recorded, 1},
+      {"small-peak", no_argument, &o->small_peak, 1},
       {"schedule", required_argument, NULL, 's'},
       {"config", required_argument, NULL, 'c'},
       {"dtype", required_argument, NULL, 'd'}};

@@ -11,7 +11,8 @@ typedef struct {
   int tp, threads, steps, microbatches, sequence_parallel, plain, ddp, zero1, stochastic;
   int pp, chunks, cost; /* pipeline: 0: none */
   int recompute, memory;
-  int recorded; /* on device XLA */
+  int small_peak; /* of small products, which take no time and are no measurement */
+  int recorded;   /* on device XLA */
   nxd_pp_schedule_kind_t schedule;
   int64_t hidden, layers, heads, kv_heads, intermediate, vocab, sequence, batch;
   nxd_dtype_t dtype;

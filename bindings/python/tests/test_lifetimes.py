@@ -20,6 +20,13 @@ from test_module import CONFIG, Affine
 SLACK_KB = 1500
 
 
+def times(name):
+    """How often what a maker of that name makes is made."""
+    if LONG:
+        return 10000
+    return {"slow": 300, "rare": 50}.get(name.split("_", maxsplit=1)[0], 5000)
+
+
 class Makers:
     """A way to make one object of each type, dropped by the caller."""
 
@@ -131,9 +138,9 @@ class Makers:
     def ddp_over_module(self):
         nxd.Ddp.over_module(Affine(self.context), zero_stage=1)
 
-    # Fewer of these, unless NXD_LONG is set: each takes a millisecond or more.
+    # Fewer of these, unless NXD_LONG is set: each takes milliseconds, and a job's process many.
 
-    def slow_job(self):
+    def rare_job(self):
         nxd.spawn(["/bin/true"], 1).wait()
 
     def slow_model(self):
@@ -151,16 +158,15 @@ class Endurance(unittest.TestCase):
             makers = Makers(directory)
             for name in [n for n in vars(Makers) if not n.startswith("_")]:
                 with self.subTest(name):
-                    self.repeat(getattr(makers, name), name.startswith("slow_") and not LONG)
+                    self.repeat(getattr(makers, name), times(name))
             makers.context.close()
 
     def test_a_leak_would_be_seen(self):
         leaked = []
         with self.assertRaisesRegex(AssertionError, "not less than"):
-            self.repeat(lambda: leaked.append(nxd.zeros((4,))), False)
+            self.repeat(lambda: leaked.append(nxd.zeros((4,))), 10000)
 
-    def repeat(self, make, slow):
-        n = 300 if slow else 10000
+    def repeat(self, make, n):
         for _ in range(n // 5):
             make()
         gc.collect()

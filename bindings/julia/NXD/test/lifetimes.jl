@@ -29,7 +29,7 @@ function make_and_drop(make, n)
 end
 
 @testset "memory stays flat" begin
-    n = long ? 100_000 : 10_000
+    n = long ? 100_000 : 4_000
     without_forcing() do
         alone() do ctx
             for (name, make) in makers(ctx)
