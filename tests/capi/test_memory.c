@@ -15,13 +15,15 @@ static void blocks(nxd_context_t* ctx, int rank, int size, void* unused) {
   (void)unused;
   static const size_t sizes[] = {0, 1, 64, 65, 4095, 4096, 100000, (size_t)3 << 20};
   enum { kBlocks = sizeof sizes / sizeof *sizes };
-  unsigned char* data[kBlocks];
+  unsigned char *data[kBlocks], *first[kBlocks];
   for (int turn = 0; turn < 3; ++turn) {
     for (int b = 0; b < kBlocks; ++b) {
       void* block = NULL;
       NXD_TEST_OK(nxd_arena_alloc(ctx, sizes[b], &block));
       NXD_TEST_CHECK(block != NULL && (uintptr_t)block % 64 == 0);
       data[b] = block;
+      if (turn == 0) first[b] = block;
+      NXD_TEST_CHECK(data[b] == first[b]); /* all are free again, in one piece */
       memset(data[b], b + 1, sizes[b]);
     }
     for (int b = 0; b < kBlocks; ++b) {
@@ -32,6 +34,10 @@ static void blocks(nxd_context_t* ctx, int rank, int size, void* unused) {
     for (int i = 0; i < kBlocks; ++i)
       NXD_TEST_OK(nxd_arena_free(ctx, data[(i * 3 + turn) % kBlocks]));
   }
+  void* whole = NULL; /* what was freed in pieces is one again */
+  NXD_TEST_OK(nxd_arena_alloc(ctx, 6 << 20, &whole));
+  NXD_TEST_CHECK(whole == first[0]);
+  NXD_TEST_OK(nxd_arena_free(ctx, whole));
   NXD_TEST_REFUSED(nxd_arena_free(ctx, data[0]), NXD_ERROR_INVALID_ARGUMENT, "data");
   NXD_TEST_REFUSED(nxd_arena_free(ctx, &data), NXD_ERROR_INVALID_ARGUMENT, "data");
   NXD_TEST_OK(nxd_arena_free(ctx, NULL));
