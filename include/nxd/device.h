@@ -165,7 +165,7 @@ typedef struct nxd_device_metrics {
   uint64_t recorded;       /**< operators */
   uint64_t steps;          /**< calls of nxd_mark_step that had something recorded before them */
   uint64_t graphs;         /**< different ones that are kept compiled */
-  uint64_t compiles;       /**< graphs that were not seen before */
+  uint64_t compiles;       /**< graphs that were not kept: new, or had left */
   uint64_t cache_hits;     /**< executions of a graph that was compiled already */
   uint64_t executions;     /**< graphs that have run */
   uint64_t implicit_syncs; /**< executions because a value was read, not because a step ended */

@@ -5,12 +5,25 @@
 
 namespace {
 
-constexpr const char* kNames[] = {
-    "NXD_ATEN_POOL",     "NXD_COMPILE_CACHE_MB",    "NXD_CPU_MODE",      "NXD_FLIGHT_RECORD",
-    "NXD_HOST_ID",       "NXD_LARGE_GROUP",         "NXD_LOG_LEVEL",     "NXD_MAX_GRAPH_NODES",
-    "NXD_OPEN_STORE",    "NXD_PJRT_FAST_COMPILE",   "NXD_PLAIN_KERNELS", "NXD_SEED",
-    "NXD_SOCKET_IFNAME", "NXD_TIMEOUT_MS",          "NXD_TRANSPORT",     "NXD_XLA_BACKEND",
-    "NEURON_CC_FLAGS",   "NEURON_COMPILE_CACHE_URL"};
+constexpr const char* kNames[] = {"NXD_ATEN_POOL",
+                                  "NXD_COMPILE_CACHE_MB",
+                                  "NXD_CPU_MODE",
+                                  "NXD_FLIGHT_RECORD",
+                                  "NXD_HOST_ID",
+                                  "NXD_LARGE_GROUP",
+                                  "NXD_LOG_LEVEL",
+                                  "NXD_MAX_GRAPH_NODES",
+                                  "NXD_OPEN_STORE",
+                                  "NXD_PJRT_FAST_COMPILE",
+                                  "NXD_PLAIN_KERNELS",
+                                  "NXD_SEED",
+                                  "NXD_SOCKET_IFNAME",
+                                  "NXD_TIMEOUT_MS",
+                                  "NXD_TRANSPORT",
+                                  "NXD_XLA_BACKEND",
+                                  "NEURON_CC_FLAGS",
+                                  "NEURON_COMPILE_CACHE_URL",
+                                  "XLA_COMPILATION_CACHE_SIZE"};
 
 void check_context() {
   nxd_context_t* ctx = nullptr;
@@ -46,6 +59,7 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   nxd_fuzz::parse([] { env::cpu_mode(); });
   nxd_fuzz::parse([] { env::log_level(); });
   nxd_fuzz::parse([] { nxd_fuzz::expect(env::most_graph_nodes() > 0, "a bound on nodes"); });
+  nxd_fuzz::parse([] { nxd_fuzz::expect(env::most_graphs() > 0, "a bound on graphs"); });
   nxd_fuzz::parse([] { env::pjrt_fast_compile(); });
   nxd_fuzz::parse([] { env::open_store(); });
   nxd_fuzz::parse([] {

@@ -82,6 +82,14 @@ uint64_t most_graph_nodes() {
   return static_cast<uint64_t>(nodes);
 }
 
+size_t most_graphs() {
+  constexpr int64_t kDefault = 1024;
+  const int64_t graphs = get_int("XLA_COMPILATION_CACHE_SIZE").value_or(kDefault);
+  check_argument(graphs > 0, "environment variable XLA_COMPILATION_CACHE_SIZE: expected a number ",
+                 "above 0, got ", graphs);
+  return static_cast<size_t>(graphs);
+}
+
 std::string pjrt_plugin() { return get("NXD_PJRT_PLUGIN").value_or(""); }
 
 bool pjrt_fast_compile() { return get_int("NXD_PJRT_FAST_COMPILE").value_or(0) != 0; }
@@ -162,6 +170,8 @@ const char* table() {
          "--cache_dir DIR, --no_cache, --retry_failed_compilation\n"
          "NEURON_EXTRACT_GRAPHS_ONLY\t0\t1: graphs of device xla are compiled into the cache, and "
          "do not run\n"
+         "XLA_COMPILATION_CACHE_SIZE\t1024\tgraphs of device xla that a process keeps compiled; "
+         "the least recently used leave\n"
          "XLA_FLAGS\t\tread by XLA's plug-ins; compiled programs are kept apart by it\n"
          "NEURON_RT_STOCHASTIC_ROUNDING_EN\t0\t1: device xla, replayed on the CPU, rounds results "
          "to bf16 stochastically\n"

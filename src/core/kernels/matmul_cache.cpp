@@ -3,8 +3,6 @@
 namespace nxd::kernels {
 namespace {
 
-constexpr size_t kMaxEntries = 512;
-
 dnnl::memory::data_type data_type(int32_t dtype) {
   return dtype == NXD_DTYPE_BF16 ? dnnl::memory::data_type::bf16 : dnnl::memory::data_type::f32;
 }
@@ -121,19 +119,9 @@ size_t MatmulCache::Hash::operator()(const MatmulKey& key) const noexcept {
 }
 
 Matmul& MatmulCache::get(const MatmulKey& key) {
-  const auto found = index_.find(key);
-  if (found != index_.end()) {
-    entries_.splice(entries_.begin(), entries_, found->second);
-    return entries_.front().second;
-  }
-  Matmul made(key);
-  if (entries_.size() >= kMaxEntries) {
-    index_.erase(entries_.back().first);
-    entries_.pop_back();
-  }
-  entries_.emplace_front(key, std::move(made));
-  index_.emplace(key, entries_.begin());
-  return entries_.front().second;
+  if (Matmul* const found = matmuls_.find(key)) return *found;
+  matmuls_.add(key, Matmul(key));
+  return *matmuls_.find(key);
 }
 
 }  // namespace nxd::kernels

@@ -1,9 +1,9 @@
 #pragma once
 
 #include <cstdint>
-#include <list>
 #include <unordered_map>
 
+#include "core/base/lru_map.h"
 #include "core/kernels/gemm.h"
 #include "core/kernels/onednn_compat.h"
 
@@ -52,9 +52,8 @@ class MatmulCache {
   struct Hash {
     size_t operator()(const MatmulKey& key) const noexcept;
   };
-  using Entry = std::pair<MatmulKey, Matmul>;
-  std::list<Entry> entries_;
-  std::unordered_map<MatmulKey, std::list<Entry>::iterator, Hash> index_;
+  static constexpr size_t kMaxEntries = 512;
+  LruMap<MatmulKey, Matmul, Hash> matmuls_{kMaxEntries};
 };
 
 }  // namespace nxd::kernels

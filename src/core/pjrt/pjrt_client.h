@@ -22,11 +22,10 @@ namespace nxd {
 // time. A process that was forked after a client was made cannot use it, and is told so.
 class PjrtClient {
  public:
-  // One for each path and pair of numbers of a process, which stays to its end: programs that were
-  // compiled for it are kept that long, and the plug-in's threads end with the process. CPUs are as
-  // many devices as asked for; another plug-in has its own number. UNSUPPORTED when it has fewer.
-  // Clients whose last numbers differ have threads of their own, so that their programs may wait
-  // for one another.
+  // One for each path and pair of numbers of a process, which stays to its end: programs may be
+  // kept that long, and the plug-in's threads end with the process. CPUs are as many devices as
+  // asked for; another plug-in has its own number. UNSUPPORTED when it has fewer. Clients whose
+  // last numbers differ have threads of their own, so that their programs may wait for one another.
   static std::shared_ptr<PjrtClient> load(const std::string& plugin_path, int devices = 1,
                                           int number = 0);
 

@@ -74,6 +74,10 @@ void count_cache_hit() {
   change([](State& s) { ++s.counts.cache_hits; });
 }
 
+void count_eviction() {
+  change([](State& s) { ++s.counts.evictions; });
+}
+
 void count_execution(double seconds) {
   change([&](State& s) {
     ++s.counts.executions;
@@ -115,8 +119,8 @@ std::string report() {
   out << "recorded " << c.recorded << "\nsteps " << c.steps << "\ncompiles " << c.compiles
       << "\ncache_hits " << c.cache_hits << "\nexecutions " << c.executions << "\nimplicit_syncs "
       << c.implicit_syncs << "\nfallbacks " << c.fallbacks << "\ncopied_bytes " << c.copied_bytes
-      << "\ncompile_seconds " << c.compile_seconds << "\nexecute_seconds " << c.execute_seconds
-      << '\n';
+      << "\nevictions " << c.evictions << "\ncompile_seconds " << c.compile_seconds
+      << "\nexecute_seconds " << c.execute_seconds << '\n';
   change([&](State& s) {
     for (const auto& [name, times] : s.syncs)
       out << "implicit_sync " << name << ' ' << times << '\n';

@@ -17,6 +17,7 @@ struct Counts {
   uint64_t implicit_syncs = 0;  // executions that a read of a value asked for
   uint64_t fallbacks = 0;       // calls of operators that cannot be recorded
   uint64_t copied_bytes = 0;    // between tensors and a plug-in's memory
+  uint64_t evictions = 0;       // graphs and programs that were let go of
   double compile_seconds = 0;
   double execute_seconds = 0;
 };
@@ -28,6 +29,7 @@ void count_recorded();
 void count_step();
 void count_compile(double seconds);
 void count_cache_hit();
+void count_eviction();
 void count_execution(double seconds);
 // The site is where the program asked for it (call_site.h).
 void count_implicit_sync(const std::string& reason, const std::string& site);

@@ -3,22 +3,25 @@
 #include <ATen/ATen.h>
 #include <c10/core/impl/LocalDispatchKeySet.h>
 
+#include <atomic>
 #include <chrono>
 #include <mutex>
-#include <unordered_map>
+#include <optional>
 #include <unordered_set>
+#include <variant>
 
 #include "core/base/environment.h"
 #include "core/base/error.h"
+#include "core/base/log.h"
+#include "core/base/lru_map.h"
 #include "engine/device/device_metrics.h"
 #include "engine/device/node_replay.h"
 
 namespace nxd {
 namespace {
 
-// Plans of shapes that never come back would fill the memory: beyond this many all are forgotten,
-// and those still in use are compiled again.
-constexpr size_t kMostPlans = 4096;
+// Hashes of graphs whose plans have left.
+constexpr size_t kMostHashes = 1 << 16;
 
 std::vector<at::Tensor> run_node(const RecordedGraph& graph, size_t index,
                                  const std::vector<at::Tensor>& values, GraphRounding* rounding) {
@@ -112,14 +115,24 @@ std::vector<at::Tensor> results_not_computed(const RecordedGraph& graph) {
 }
 
 struct PlanCache {
-  std::mutex mutex;
+  using Plans = LruMap<GraphHash::Value, std::shared_ptr<const ReplayPlan>, HashOfGraphHash>;
+
+  std::mutex mutex{};
   GraphCompiler compiler = nullptr;
-  std::unordered_map<GraphHash::Value, std::shared_ptr<const ReplayPlan>, HashOfGraphHash> plans;
+  Plans plans{env::most_graphs()};
+  LruMap<GraphHash::Value, std::monostate, HashOfGraphHash> have_left{kMostHashes};
 };
 
 PlanCache& plan_cache() {
   static auto* cache = new PlanCache;  // threads may execute while the process ends
   return *cache;
+}
+
+void warn_of_returned_graph(size_t most) {
+  static std::atomic<bool> has_warned{false};
+  if (has_warned.exchange(true)) return;
+  log(NXD_LOG_WARN, "device xla: a graph is compiled again that had left for others: the process ",
+      "keeps ", most, " graphs (XLA_COMPILATION_CACHE_SIZE)");
 }
 
 }  // namespace
@@ -180,18 +193,23 @@ std::vector<at::Tensor> ReplayPlan::run(const RecordedGraph& graph, bool* has_ov
 std::shared_ptr<const ReplayPlan> plan_for(const RecordedGraph& graph, bool* is_new) {
   const GraphHash::Value hash = graph.hash();
   PlanCache& cache = plan_cache();
+  std::optional<PlanCache::Plans::Entry> leaves;  // without the lock: programs take time to end
   // Held while a plan is made: of ranks that are threads one makes it, and the others find it.
   const std::lock_guard<std::mutex> lock(cache.mutex);
-  const auto found = cache.plans.find(hash);
-  *is_new = found == cache.plans.end();
-  if (!*is_new) {
+  *is_new = false;
+  if (const auto* const found = cache.plans.find(hash)) {
     device_metrics::count_cache_hit();
-    return found->second;
+    return *found;
   }
   const auto start = std::chrono::steady_clock::now();
   auto plan = std::make_shared<const ReplayPlan>(graph, cache.compiler);
-  if (cache.plans.size() >= kMostPlans) cache.plans.clear();
-  cache.plans.emplace(hash, plan);
+  leaves = cache.plans.add(hash, plan);
+  if (leaves) {
+    cache.have_left.add(leaves->first, {});
+    device_metrics::count_eviction();
+  }
+  *is_new = !cache.have_left.take(hash);
+  if (!*is_new) warn_of_returned_graph(cache.plans.most());
   device_metrics::count_compile(
       std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count());
   return plan;

@@ -36,9 +36,12 @@ class ReplayPlan {
   std::unique_ptr<GraphProgram> program_;
 };
 
-// The plan of a graph; the graph is compiled if the process has not seen it yet.
+// The plan of a graph, which is compiled unless it is kept. The process keeps the plans of
+// env::most_graphs() graphs, and lets go of the least recently used one for another: runs that hold
+// it go on. is_new: the process has not seen the graph yet; of one that had left it is false.
 std::shared_ptr<const ReplayPlan> plan_for(const RecordedGraph& graph, bool* is_new);
-// Compiles the graphs that come from now on; null: they are replayed.
+// Compiles the graphs that come from now on; null: they are replayed. INVALID_ARGUMENT where the
+// environment's number of graphs is none.
 void set_graph_compiler(GraphCompiler compiler);
 bool has_graph_compiler();
 // Plans that the process keeps.

@@ -4,8 +4,8 @@
 #include <c10/core/impl/LocalDispatchKeySet.h>
 
 #include <algorithm>
+#include <chrono>
 #include <cstdint>
-#include <map>
 #include <memory>
 #include <mutex>
 #include <optional>
@@ -21,6 +21,7 @@
 #include "engine/device/replay_plan.h"
 #include "engine/dtype.h"
 #include "engine/stablehlo/client_lease.h"
+#include "engine/stablehlo/kept_programs.h"
 #include "engine/stablehlo/replica_meeting.h"
 #include "engine/stablehlo/stablehlo_module.h"
 
@@ -142,7 +143,8 @@ void name_host_calls(const RecordedGraph& outline, const std::vector<int>& host_
   }
 }
 
-// A module and its executables, one for each client that it has run on.
+// A module and its executables, one for each client that it has run on. The process may let go of
+// them while the module is kept.
 class PjrtModule {
  public:
   PjrtModule(const RecordedGraph& outline, const ModuleReplicas& replicas)
@@ -150,21 +152,29 @@ class PjrtModule {
     text_digest_ = Hash().add(module_.text).value();
     name_host_calls(outline, module_.host_nodes);
   }
+  ~PjrtModule() {
+    for (const PjrtClient* const client : clients_) KeptPrograms::remove(this, *client);
+  }
   PjrtModule(const PjrtModule&) = delete;
   PjrtModule& operator=(const PjrtModule&) = delete;
 
-  // Compiled if the client is new to it.
-  PjrtExecutable& executable_on(PjrtClient& client) {
+  // Compiled if the client is new to it, or its executable has left.
+  std::shared_ptr<PjrtExecutable> executable_on(PjrtClient& client) {
     const std::lock_guard<std::mutex> lock(mutex_);
-    std::shared_ptr<PjrtExecutable>& executable = executables_[&client];
-    if (executable) return *executable;
+    if (auto kept = KeptPrograms::find(this, client)) return kept;
+    const auto start = std::chrono::steady_clock::now();
     PjrtOptions options;
     options.fast_compile = env::pjrt_fast_compile();
     options.replicas = std::max(1, static_cast<int>(replicas_.ranks.size()));
     // The text is large, and seldom wanted again.
     if (module_.text.empty()) module_.text = emitted().text;
-    executable = client.compile(std::exchange(module_.text, {}), options);
-    return *executable;
+    auto executable = client.compile(std::exchange(module_.text, {}), options);
+    KeptPrograms::add(this, client, executable);
+    if (!clients_.insert(&client).second) {
+      device_metrics::count_compile(
+          std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count());
+    }
+    return executable;
   }
   const StableHloModule& parts() const { return module_; }
   uint64_t text_digest() const { return text_digest_; }
@@ -179,7 +189,7 @@ class PjrtModule {
   StableHloModule module_;  // without its text once it is compiled
   uint64_t text_digest_ = 0;
   std::mutex mutex_;
-  std::map<PjrtClient*, std::shared_ptr<PjrtExecutable>> executables_;
+  std::set<const PjrtClient*> clients_;  // that it was compiled for
 };
 
 class PjrtProgram final : public GraphProgram {
@@ -233,7 +243,7 @@ class PjrtProgram final : public GraphProgram {
   // The results of each graph, all of which are of this program's hash.
   std::vector<std::vector<at::Tensor>> run_together(PjrtModule& module, PjrtClient& client,
                                                     const Graphs& graphs) const {
-    PjrtExecutable& executable = module.executable_on(client);
+    const std::shared_ptr<PjrtExecutable> executable = module.executable_on(client);
     std::vector<std::vector<PjrtBuffer>> inputs(graphs.size());
     std::vector<std::vector<PjrtBuffer*>> arguments(graphs.size());
     for (size_t i = 0; i < graphs.size(); ++i) {
@@ -242,7 +252,7 @@ class PjrtProgram final : public GraphProgram {
     }
     HostCalls calls;
     calls.graphs = graphs;
-    const auto execution = executable.execute_on_devices(arguments, &calls);
+    const auto execution = executable->execute_on_devices(arguments, &calls);
     execution->wait();
     if (calls.error) throw *calls.error;
     std::vector<std::vector<at::Tensor>> results(graphs.size());

@@ -99,7 +99,7 @@ pub struct nxd_device_metrics_t {
     pub steps: u64,
     /// different ones that are kept compiled
     pub graphs: u64,
-    /// graphs that were not seen before
+    /// graphs that were not kept: new, or had left
     pub compiles: u64,
     /// executions of a graph that was compiled already
     pub cache_hits: u64,
