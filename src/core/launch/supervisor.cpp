@@ -107,7 +107,10 @@ bool start_one(const Plan& plan, size_t number) {
     return false;
   }
   const pid_t parent = ::getpid();
-  const pid_t child = ::_Fork();
+  // vfork shares this process's memory until the program is executed, so that no rank takes another
+  // copy of the page tables, which are large where libtorch is loaded. The child only calls the
+  // system, from a function that does not return.
+  const pid_t child = ::vfork();
   if (child == 0) {
     execute(plan.paths[number], plan.arguments[number], plan.environments[number], ends[1], parent);
   }
