@@ -77,22 +77,29 @@ inline UnshardedErrors unsharded_errors;
 // 16-bit dtype, ours or ATen's, whichever is larger. That of our unsharded layer is at most twice
 // that of ATen's composite, but for the parameters of attention: the gradient of a key bias is a
 // sum of terms that nearly cancel, and ours takes softmax's row sum from the rounded output (as Dao
-// et al. 2022 do), where the composite sums the unrounded products it keeps.
+// et al. 2022 do), where the composite sums the unrounded products it keeps. Ranks of a split
+// sequence, and those that share a key head, sum a gradient from parts that each has rounded by
+// 2^-9 of its size.
 inline void check_16_bit(const Case& c, const std::string& what, int size, const Tensor& ours,
                          const Tensor& reference, const Tensor& exact) {
   const std::string key = c.name + " " + what;
   const double error = max_difference(ours, exact);
-  const bool attention_parameter = c.name.find("attention") == 0 && what.find("gradient of ") == 0;
-  const double factor = size == 1 && attention_parameter ? 4 : 2;
+  const bool attention = c.name.find("attention") == 0;
+  const bool parameter = what.find("gradient of ") == 0;
+  const double factor = size == 1 && attention && parameter ? 4 : 2;
   double unsharded = max_difference(reference, exact);
   if (size == 1) {
     unsharded_errors.record(key, error);
   } else {
     unsharded = std::max(unsharded, unsharded_errors.of(key));
   }
-  if (error <= factor * unsharded) return;
-  nxd_test_fail(__FILE__, __LINE__, "%s tp %d: error %g against f64, allowed %g x %g", key.c_str(),
-                size, error, factor, unsharded);
+  double allowed = factor * unsharded;
+  if (size > 1 && parameter && (c.input_part >= 0 || attention)) {
+    allowed = std::max(allowed, (size + 1) * max_abs(values(exact)) / 512);
+  }
+  if (error <= allowed) return;
+  nxd_test_fail(__FILE__, __LINE__, "%s tp %d: error %g against f64, allowed %g", key.c_str(), size,
+                error, allowed);
 }
 
 inline void check_case(const Case& c, nxd_context_t* ctx, int rank, int size, nxd_dtype_t dtype) {

@@ -120,10 +120,12 @@ typedef struct image {
   nxd_tensor_t* tensor;
   size_t bytes;
   void* data;
+  long asked; /* when the test asked for it last, in looks of the process */
 } image_t;
 
 static pthread_mutex_t images_mutex = PTHREAD_MUTEX_INITIALIZER;
 static image_t* images;
+static long num_looks;
 
 /* The place of the tensor's image in the list, or its end. */
 static image_t** find_image(const nxd_tensor_t* tensor) {
@@ -182,7 +184,9 @@ nxd_status_t __wrap_nxd_tensor_get_data(nxd_tensor_t* tensor, void** out_data) {
   }
   const size_t bytes = bytes_of(tensor);
   pthread_mutex_lock(&images_mutex);
-  *out_data = image_of(tensor, bytes)->data;
+  image_t* const image = image_of(tensor, bytes);
+  image->asked = ++num_looks;
+  *out_data = image->data;
   pthread_mutex_unlock(&images_mutex);
   return nxd_tensor_copy_to_host(tensor, *out_data, bytes);
 }
@@ -323,14 +327,23 @@ nxd_status_t __wrap_nxd_pp_create(nxd_module_t* model, nxd_tensor_t* const* inpu
 
 WRAP(nxd_function_create);
 
+static long looks_so_far(void) {
+  pthread_mutex_lock(&images_mutex);
+  const long looks = num_looks;
+  pthread_mutex_unlock(&images_mutex);
+  return looks;
+}
+
 /* The images of what callbacks give are written back, too: a new tensor needs no
- * nxd_tensor_mark_modified. The user data of the wrapped callbacks are the options that were given.
- */
-static nxd_status_t write_back(nxd_status_t status, nxd_tensor_t** tensors, size_t count) {
+ * nxd_tensor_mark_modified. An image that was asked for before the callback is of a handle that lay
+ * at the same address. The user data of the wrapped callbacks are the options that were given. */
+static nxd_status_t write_back(nxd_status_t status, long before, nxd_tensor_t** tensors,
+                               size_t count) {
   for (size_t i = 0; i < count; ++i) {
     if (!tensors[i]) continue;
     pthread_mutex_lock(&images_mutex);
-    const int written = *find_image(tensors[i]) != NULL;
+    const image_t* const image = *find_image(tensors[i]);
+    const int written = image && image->asked > before;
     pthread_mutex_unlock(&images_mutex);
     if (written && status == NXD_OK) status = __wrap_nxd_tensor_mark_modified(tensors[i]);
     drop_image(tensors[i]); /* the handle is the library's now */
@@ -342,18 +355,20 @@ static nxd_status_t run_forward(nxd_function_call_t* call, nxd_tensor_t* const* 
                                 size_t num_inputs, nxd_tensor_t** outputs, size_t num_outputs,
                                 void* user_data) {
   const nxd_function_options_t* given = user_data;
-  return write_back(
-      given->forward(call, inputs, num_inputs, outputs, num_outputs, given->user_data), outputs,
-      num_outputs);
+  const long before = looks_so_far();
+  const nxd_status_t status =
+      given->forward(call, inputs, num_inputs, outputs, num_outputs, given->user_data);
+  return write_back(status, before, outputs, num_outputs);
 }
 
 static nxd_status_t run_backward(nxd_function_call_t* call, nxd_tensor_t* const* grad_outputs,
                                  size_t num_outputs, nxd_tensor_t** grad_inputs, size_t num_inputs,
                                  void* user_data) {
   const nxd_function_options_t* given = user_data;
-  return write_back(
-      given->backward(call, grad_outputs, num_outputs, grad_inputs, num_inputs, given->user_data),
-      grad_inputs, num_inputs);
+  const long before = looks_so_far();
+  const nxd_status_t status =
+      given->backward(call, grad_outputs, num_outputs, grad_inputs, num_inputs, given->user_data);
+  return write_back(status, before, grad_inputs, num_inputs);
 }
 
 static nxd_status_t run_shape(nxd_tensor_t* const* inputs, size_t num_inputs,

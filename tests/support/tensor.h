@@ -172,7 +172,7 @@ inline std::vector<double> values(const Tensor& t) {
 
 // The rank-th of size parts along dim; the tensor itself for dim -1.
 inline Tensor part(const Tensor& x, int dim, int rank, int size) {
-  if (dim < 0) return x;
+  if (dim < 0 || !x) return x;
   const int64_t length = x.shape()[static_cast<size_t>(dim)] / size;
   return op("narrow", {{"self", x}, {"dim", dim}, {"start", rank * length}, {"length", length}});
 }

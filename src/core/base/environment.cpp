@@ -30,14 +30,20 @@ std::optional<int64_t> get_int(const char* name) {
   return number;
 }
 
+namespace {
+
+int64_t get_positive(const char* name, int64_t otherwise) {
+  const int64_t number = get_int(name).value_or(otherwise);
+  check_argument(number > 0, "environment variable ", name, ": expected a number above 0, got ",
+                 number);
+  return number;
+}
+
+}  // namespace
+
 bool cpu_mode() { return get("NXD_CPU_MODE") == "1"; }
 
-int64_t timeout_ms() {
-  const int64_t ms = get_int("NXD_TIMEOUT_MS").value_or(30 * 60 * 1000);
-  check_argument(ms > 0, "environment variable NXD_TIMEOUT_MS: expected a positive number, got ",
-                 ms);
-  return ms;
-}
+int64_t timeout_ms() { return get_positive("NXD_TIMEOUT_MS", 30 * 60 * 1000); }
 
 uint64_t seed() { return static_cast<uint64_t>(get_int("NXD_SEED").value_or(0)); }
 
@@ -75,19 +81,11 @@ nxd_transport_t transport() {
 }
 
 uint64_t most_graph_nodes() {
-  constexpr int64_t kDefault = 200000;
-  const int64_t nodes = get_int("NXD_MAX_GRAPH_NODES").value_or(kDefault);
-  check_argument(nodes > 0, "environment variable NXD_MAX_GRAPH_NODES: expected a number above 0, ",
-                 "got ", nodes);
-  return static_cast<uint64_t>(nodes);
+  return static_cast<uint64_t>(get_positive("NXD_MAX_GRAPH_NODES", 200000));
 }
 
 size_t most_graphs() {
-  constexpr int64_t kDefault = 1024;
-  const int64_t graphs = get_int("XLA_COMPILATION_CACHE_SIZE").value_or(kDefault);
-  check_argument(graphs > 0, "environment variable XLA_COMPILATION_CACHE_SIZE: expected a number ",
-                 "above 0, got ", graphs);
-  return static_cast<size_t>(graphs);
+  return static_cast<size_t>(get_positive("XLA_COMPILATION_CACHE_SIZE", 1024));
 }
 
 std::string pjrt_plugin() { return get("NXD_PJRT_PLUGIN").value_or(""); }

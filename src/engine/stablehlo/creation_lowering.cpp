@@ -10,7 +10,7 @@ void ones(NodeLowering& n) { n.give(n.hlo.constant(int64_t{1}, n.dtype(), n.size
 
 void scalar_tensor(NodeLowering& n) { n.give(n.scalar_operand(0, n.dtype())); }
 
-// The number comes second.
+// The number comes second, or the tensor that a copy has the values of.
 void filled(NodeLowering& n) {
   n.give(n.has(1) ? n.operand(1, n.dtype()) : n.scalar_operand(1, n.dtype()));
 }
@@ -46,6 +46,7 @@ const Lowerings& creation_lowerings() {
       {"aten::arange.start", arange_from},
       {"aten::arange.start_step", arange_by_step},
       {"aten::clone", same},
+      {"aten::copy", filled},
       {"aten::empty.memory_format", zeros},
       {"aten::eye", eye},
       {"aten::eye.m", eye},

@@ -76,6 +76,11 @@ std::string names_of(const std::vector<HloValue>& values) {
   return out;
 }
 
+// StableHLO's gather takes an element of its operand, even for a result without any.
+bool are_empty(const HloSizes& sizes) {
+  return std::find(sizes.begin(), sizes.end(), 0) != sizes.end();
+}
+
 }  // namespace
 
 std::string hlo_type(at::ScalarType dtype, const HloSizes& sizes) {
@@ -359,6 +364,7 @@ HloValue HloBuilder::gather_slices(const HloValue& x, int64_t dim, const HloValu
     offsets.push_back(static_cast<int64_t>(sizes.size()));
     sizes.push_back(x.size(d));
   }
+  if (are_empty(sizes)) return constant(int64_t{0}, x.dtype, sizes);
   HloSizes one = x.sizes;
   one[static_cast<size_t>(dim)] = 1;
   const std::string at = bracketed({dim});
@@ -370,11 +376,12 @@ HloValue HloBuilder::gather_slices(const HloValue& x, int64_t dim, const HloValu
 }
 
 HloValue HloBuilder::gather_elements(const HloValue& x, const HloValue& given) {
+  const HloSizes sizes(given.sizes.begin(), given.sizes.end() - 1);
+  if (are_empty(sizes)) return constant(int64_t{0}, x.dtype, sizes);
   const HloValue indices = target_.has(PjrtQuirk::kIndicesOutOfRange)
                                ? inside(given, last_of_each(x.sizes, given)).index
                                : given;
   const std::string dims = bracketed(all_dims(x.dim()));
-  const HloSizes sizes(indices.sizes.begin(), indices.sizes.end() - 1);
   return add("gather", {x, indices}, x.dtype, sizes,
              "dimension_numbers = #stablehlo.gather<offset_dims = [], collapsed_slice_dims = " +
                  dims + ", start_index_map = " + dims +
