@@ -3,20 +3,19 @@
 // Everything that differs between the supported releases of libtorch, 1.13 to 2.x.
 
 #include <ATen/ATen.h>
+#include <c10/core/impl/DeviceGuardImplInterface.h>
 #include <torch/csrc/autograd/custom_function.h>
-#include <torch/version.h>
 
 #include <string_view>
+#include <utility>
 #include <vector>
 
-// libtorch 1.13 has its device guards' streams noexcept.
-#if TORCH_VERSION_MAJOR >= 2
-#define NXD_TORCH_1_NOEXCEPT
-#else
-#define NXD_TORCH_1_NOEXCEPT noexcept
-#endif
-
 namespace nxd::compat {
+
+// Releases of libtorch differ in whether their device guards' streams are noexcept.
+inline constexpr bool kStreamsAreNoexcept =
+    noexcept(std::declval<const c10::impl::DeviceGuardImplInterface&>().exchangeStream(
+        std::declval<c10::Stream>()));
 
 // libtorch 1.13 reports missing kernels of a dtype and a full memory as plain c10::Error, which
 // later releases have classes for.

@@ -6,6 +6,7 @@
 #include <c10/core/impl/DeviceGuardImplInterface.h>
 #include <c10/core/impl/LocalDispatchKeySet.h>
 #include <torch/library.h>
+#include <torch/version.h>
 
 #include <memory>
 #include <mutex>
@@ -37,10 +38,11 @@ class RecordedDeviceGuard final : public c10::impl::DeviceGuardImplInterface {
   c10::Device getDevice() const override { return {kRecordedDeviceType, 0}; }
   void setDevice(c10::Device) const override {}
   void uncheckedSetDevice(c10::Device) const noexcept override {}
-  c10::Stream getStream(c10::Device device) const NXD_TORCH_1_NOEXCEPT override {
+  c10::Stream getStream(c10::Device device) const noexcept(compat::kStreamsAreNoexcept) override {
     return c10::Stream(c10::Stream::DEFAULT, device);
   }
-  c10::Stream exchangeStream(c10::Stream stream) const NXD_TORCH_1_NOEXCEPT override {
+  c10::Stream exchangeStream(c10::Stream stream) const
+      noexcept(compat::kStreamsAreNoexcept) override {
     return stream;
   }
   c10::DeviceIndex deviceCount() const noexcept override { return 0; }
