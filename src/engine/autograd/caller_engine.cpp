@@ -15,7 +15,7 @@ using torch::autograd::Engine;
 class CallerEngine final : public Engine {
  public:
   CallerEngine() {
-    c10::call_once(start_device_threads_flag_, [] {});
+    start_no_threads(*this);
     thread_pool_shared_ = std::make_shared<ThreadPoolShared>();
   }
   ~CallerEngine() override { stop(); }
@@ -30,6 +30,17 @@ class CallerEngine final : public Engine {
 
  private:
   using Queues = std::vector<std::shared_ptr<torch::autograd::ReadyQueue>>;
+
+  // Each engine of libtorch up to 2.6 starts threads of its own; later only the first of a process
+  // does, which has to be libtorch's.
+  template <class Self>
+  static void start_no_threads(Self& self) {
+    if constexpr (requires { self.start_device_threads_flag_; }) {
+      c10::call_once(self.start_device_threads_flag_, [] {});
+    } else {
+      Engine::get_default_engine().initialize_device_threads_pool();
+    }
+  }
 
   // A pass inside of another has a queue of its own.
   class QueuesOfPass {
