@@ -12,7 +12,7 @@ namespace nxd {
 namespace {
 
 // Large enough that latency does not count, small beside a model.
-constexpr int64_t kBucketBytes = int64_t{25} << 20;
+constexpr int64_t kBucketBytes = int64_t{4} << 20;
 
 // Copies values to their places in a bucket, or from there.
 void move(ParameterSource& source, const BucketPlan::Bucket& bucket, char* data, bool to_bucket) {

@@ -6,6 +6,7 @@
 
 #include "core/base/log.h"
 #include "core/kernels/elementwise.h"
+#include "core/kernels/memory_pool.h"
 #include "engine/device/device_tensor.h"
 #include "engine/device/step_closures.h"
 #include "engine/tensor/dtype_map.h"
@@ -266,6 +267,8 @@ void ModuleDataParallel::move_values() {
     }
     parameters_->value_changed(i);
   }
+  // Blocks of the size of parameters, which few others have.
+  kernels::pool_trim();
 }
 
 // A backward pass has added to the gradient.
