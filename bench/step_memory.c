@@ -6,6 +6,8 @@
 
 #include "step_report.h"
 
+enum { kRates = 20 };
+
 double process_bytes(void) {
   return 1e6 * (process_megabytes("smaps_rollup", "Pss_Anon:") +
                 process_megabytes("smaps_rollup", "Pss_Shmem:"));
@@ -38,14 +40,29 @@ static nxd_plan_layout_t layout_of(const step_options_t* o, int size) {
   return layout;
 }
 
+/* Rates tell whether there are products in BF16, or operands are widened. The best of several in
+ * turn, as other load of the machine makes some slow. */
+static int measure_rates(nxd_plan_machine_t* machine) {
+  const nxd_dtype_t dtypes[2] = {NXD_DTYPE_F32, NXD_DTYPE_BF16};
+  double* const rates[2] = {&machine->gemm_rate_f32, &machine->gemm_rate_bf16};
+  for (int i = 0; i < 2 * kRates; ++i) {
+    double rate = 0;
+    if (nxd_measure_gemm_peak(dtypes[i % 2], 256, &rate) != NXD_OK) return 0;
+    if (rate > *rates[i % 2]) *rates[i % 2] = rate;
+  }
+  return 1;
+}
+
 int print_memory_plan(const char* config, const step_options_t* o, int size, double most_bytes,
                       double process) {
   nxd_plan_model_t model = NXD_PLAN_MODEL_INIT;
+  nxd_plan_machine_t machine = NXD_PLAN_MACHINE_INIT;
   const nxd_plan_layout_t layout = layout_of(o, size);
   nxd_plan_prediction_t plan = {.struct_size = sizeof plan};
   nxd_memory_stats_t pool = {.struct_size = sizeof pool};
   if (nxd_plan_model_from_config(config, &model) != NXD_OK ||
-      nxd_plan_predict(&model, NULL, &layout, &plan) != NXD_OK ||
+      (o->dtype == NXD_DTYPE_BF16 && !measure_rates(&machine)) ||
+      nxd_plan_predict(&model, &machine, &layout, &plan) != NXD_OK ||
       nxd_memory_get_stats(&pool) != NXD_OK) {
     fprintf(stderr, "bench_step: no prediction: %s\n", nxd_last_error());
     return 0;

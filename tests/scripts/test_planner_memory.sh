@@ -1,10 +1,12 @@
 #!/usr/bin/env bash
-# A rank's memory is what the planner predicts, within 10 %: a small Llama, in several layouts.
+# A rank's memory is what the planner predicts, within 10 %: small models, in several layouts.
 # usage: test_planner_memory.sh SOURCE_DIR BUILD_DIR     77: no benchmarks in this build
 set -euo pipefail
 . "$(dirname "$0")/lib.sh"
 bench=$2/bench/bench_step
+run=$2/tools/nxdrun
 need_built "$bench"
+need_built "$run"
 export NXD_TIMEOUT_MS=60000 OMP_NUM_THREADS=1
 sizes=(--hidden 384 --layers 6 --heads 6 --kv-heads 3 --intermediate 1056 --vocab 6000
   --sequence 320)
@@ -26,8 +28,21 @@ check() {
   exit 1
 }
 
-check "$bench" --memory "${sizes[@]}" --batch 4
+work=$(mktemp -d)
+trap 'rm -rf "$work"' EXIT
+cat > "$work/bert.json" << 'END'
+{"model_type": "bert", "hidden_size": 384, "num_hidden_layers": 4, "num_attention_heads": 6,
+ "intermediate_size": 1536, "vocab_size": 6000, "max_position_embeddings": 512,
+ "type_vocab_size": 2, "hidden_dropout_prob": 0, "attention_probs_dropout_prob": 0,
+ "hidden_act": "gelu"}
+END
+
+# Activations and gradients have blocks of the same sizes, and share them.
+check "$bench" --memory "${sizes[@]}" --sequence 384 --batch 1
 check "$bench" --memory "${sizes[@]}" --batch 4 --dtype bf16
-check "$bench" --memory "${sizes[@]}" --batch 4 --recompute
-check "$bench" --memory "${sizes[@]}" --batch 4 --tp 2
+check "$bench" --memory "${sizes[@]}" --batch 4 --tp 2 --sequence-parallel --recompute
 check "$bench" --memory "${sizes[@]}" --batch 2 --pp 2 --microbatches 4
+check "$bench" --memory --config "$work/bert.json" --sequence 320 --batch 2
+# Gradients, and with ZeRO parameters, lie in buckets.
+check "$run" -n 2 "$bench" --memory "${sizes[@]}" --batch 1 --zero1
+check "$run" -n 2 "$bench" --memory "${sizes[@]}" --batch 1 --ddp --dtype bf16

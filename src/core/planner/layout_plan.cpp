@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <array>
 #include <cmath>
+#include <map>
 #include <utility>
 
 #include "core/base/error.h"
@@ -15,6 +16,9 @@ constexpr int64_t kMostTokens = int64_t{1} << 28;
 // AdamW reads the gradient, both moments and the F32 value, and writes the latter three; with BF16
 // parameters also these.
 constexpr double kUpdateBytes = 28;
+constexpr double kSlab = 32 << 20;  // of the pool (core/kernels/memory_pool.cpp)
+// Microbatches whose products leave holes with malloc: later ones find those that have joined.
+constexpr double kKeptHoles = 2;
 // Microbatches that are received before they are needed.
 constexpr double kAhead = 2;
 
@@ -102,38 +106,27 @@ LayoutPlan::LayoutPlan(const ModelSizes& model, const nxd_plan_machine_t& machin
   const PlanParts parts = plan_parts(model, machine, layout);
   add_stages(parts, layers);
   boundary_bytes_ = parts.boundary_bytes;
-  heap_bytes_ = parts.heap_bytes;
+  add_memory(layers);
   for (int rank = 0; rank < shape_.ranks; ++rank) add_finish(rank);
 }
 
 void LayoutPlan::add_stages(const PlanParts& parts, const std::vector<int>& layers) {
   rank_elements_.assign(static_cast<size_t>(shape_.ranks), 0);
-  rank_transient_ = rank_slack_ = rank_elements_;
-  std::vector<std::array<bool, 3>> has_transient(rank_elements_.size());
-  enum Sort : uint8_t { kLayer, kEmbedding, kHead };
-  const auto add = [&](int stage, double count, const PlanPart& part, Sort sort) {
+  const auto add = [&](int stage, double count, const PlanPart& part) {
     const auto s = static_cast<size_t>(stage);
-    const auto rank = static_cast<size_t>(shape_.rank_of(stage));
     forward_[s] += count * part.forward;
     input_[s] += count * part.input;
     weight_[s] += count * part.weight;
-    stage_kept_[s] += count * part.kept_bytes;
-    rank_elements_[rank] += count * number(part.elements);
-    rank_slack_[rank] += count * part.slack_bytes;
-    // The pool keeps a block for its own size, so that those of several parts add up.
-    if (count > 0 && !std::exchange(has_transient[rank][sort], true)) {
-      rank_transient_[rank] += part.transient_bytes;
-    }
+    rank_elements_[static_cast<size_t>(shape_.rank_of(stage))] += count * number(part.elements);
   };
   const int stages = shape_.stages();
   forward_.resize(layers.size());
   input_ = weight_ = forward_;
-  stage_kept_.resize(layers.size());
   for (int stage = 0; stage < stages; ++stage) {
-    add(stage, layers[static_cast<size_t>(stage)], parts.layer, kLayer);
+    add(stage, layers[static_cast<size_t>(stage)], parts.layer);
   }
-  add(0, 1, parts.embedding, kEmbedding);
-  add(stages - 1, 1, parts.head, kHead);
+  add(0, 1, parts.embedding);
+  add(stages - 1, 1, parts.head);
   if (model_.tied_embeddings && shape_.ranks == 1) {  // one matrix, and not two copies of it
     rank_elements_[0] -= number(model_.head_elements(layout_.tensor_parallel_size));
   }
@@ -147,6 +140,87 @@ void LayoutPlan::add_stages(const PlanParts& parts, const std::vector<int>& laye
     const int stride = ranks_of_stage();
     costs_.transfer = message_time(machine_, stride * shape_.ranks, stride, parts.boundary_bytes);
   }
+}
+
+// Bytes that blocks of matrices, their gradients and AdamW's states have beyond their elements.
+// Gradients of copies lie in buckets, and with ZeRO parameters do too.
+double LayoutPlan::slack_bytes(const BlockList& matrices) const {
+  const double element = number(bytes_of(layout_.dtype));
+  const bool copies = layout_.data_parallel_size > 1, sharded = copies && layout_.zero_stage == 1;
+  const double alike = (sharded ? 0 : 1) + (copies ? 0 : 1);
+  const double states = layout_.dtype == NXD_DTYPE_BF16 ? 3 : 2;
+  double slack = 0;
+  for (const BlockCount& matrix : matrices) {
+    const auto beyond = [&](double bytes) { return pool_bytes({{1, bytes}}) - bytes; };
+    const double of_states = states / (sharded ? layout_.data_parallel_size : 1);
+    slack += matrix.count * (alike * beyond(element * matrix.bytes) +
+                             of_states * beyond(kF32Bytes * matrix.bytes));
+  }
+  return slack;
+}
+
+void LayoutPlan::add_memory(const std::vector<int>& layers) {
+  const ModelMemory memory = model_memory(model_, machine_, layout_);
+  const std::array<const PartMemory*, 3> parts{&memory.layer, &memory.embedding, &memory.head};
+  std::array<double, 3> kept, slack;
+  for (size_t i = 0; i < parts.size(); ++i) {
+    kept[i] = pool_bytes(parts[i]->kept);
+    slack[i] = slack_bytes(parts[i]->matrices);
+  }
+  stage_kept_.assign(layers.size(), 0);
+  rank_other_.assign(static_cast<size_t>(shape_.ranks), 0);
+  rank_heap_ = rank_other_;
+  std::vector<std::array<bool, 3>> has(rank_other_.size());
+  const auto add = [&](int stage, double count, size_t part) {
+    const auto rank = static_cast<size_t>(shape_.rank_of(stage));
+    if (count == 0) return;
+    stage_kept_[static_cast<size_t>(stage)] += count * kept[part];
+    rank_other_[rank] += count * slack[part];
+    rank_heap_[rank] += count * parts[part]->heap_bytes;
+    has[rank][part] = true;
+  };
+  const int stages = shape_.stages();
+  for (int stage = 0; stage < stages; ++stage) add(stage, layers[static_cast<size_t>(stage)], 0);
+  add(0, 1, 1);
+  add(stages - 1, 1, 2);
+  std::map<std::array<bool, 3>, double> transient;
+  for (size_t rank = 0; rank < has.size(); ++rank) {
+    const auto [found, is_new] = transient.try_emplace(has[rank], 0);
+    if (is_new) {
+      std::vector<const BlockList*> lists;
+      for (size_t i = 0; i < parts.size(); ++i) {
+        if (!has[rank][i]) continue;
+        lists.push_back(&parts[i]->transient);
+        found->second += pool_bytes(parts[i]->workspaces);
+      }
+      found->second += pool_bytes_of_most(lists);
+    }
+    rank_other_[rank] += found->second + left_by_parameters(rank_elements_[rank]);
+  }
+  const bool is_freed_first = layout_.num_microbatches == 1 && layout_.data_parallel_size == 1;
+  if (stages == 1 && is_freed_first) stage_kept_[0] -= taken_by_gradients(memory, layers[0]);
+}
+
+// With ZeRO parameters move to buckets. The last slab that had them stays, as others have blocks in
+// it; states in F32 take those of parameters in F32.
+double LayoutPlan::left_by_parameters(double elements) const {
+  const double copies = layout_.data_parallel_size;
+  if (copies == 1 || layout_.zero_stage == 0) return 0;
+  const double free = layout_.dtype == NXD_DTYPE_BF16 ? 1 : std::max(0.0, 1 - 2 / copies);
+  return free * std::min(kSlab, number(bytes_of(layout_.dtype)) * elements);
+}
+
+// Gradients of one microbatch take blocks that the activations leave. The head's are there
+// before, and those of copies in buckets.
+double LayoutPlan::taken_by_gradients(const ModelMemory& memory, int layers) const {
+  const double element = number(bytes_of(layout_.dtype));
+  BlockList kept = memory.head.kept, gradients = memory.embedding.matrices;
+  for (BlockCount blocks : memory.layer.kept) kept.push_back({layers * blocks.count, blocks.bytes});
+  for (BlockCount blocks : memory.layer.matrices) {
+    gradients.push_back({layers * blocks.count, blocks.bytes});
+  }
+  for (BlockCount& blocks : gradients) blocks.bytes *= element;
+  return shared_pool_bytes(kept, gradients);
 }
 
 // Bytes of activations that a rank keeps at once at most.
@@ -181,7 +255,8 @@ LayoutPlan::Memory LayoutPlan::memory_of(int rank) const {
   memory.optimizer = (layout_.dtype == NXD_DTYPE_BF16 ? 12 : 8) * elements;
   if (layout_.zero_stage == 1) memory.optimizer /= layout_.data_parallel_size;
   memory.activations = kept_bytes(rank);
-  memory.buffers = rank_transient_[r] + rank_slack_[r] + heap_bytes_;
+  const double kept = std::min(kKeptHoles, number(most_activations(kind_, shape_, rank)));
+  memory.buffers = rank_other_[r] + kept * rank_heap_[r];
   if (shape_.ranks > 1) {
     const double received = most_activations(kind_, shape_, rank) + kAhead;
     const bool is_first = rank == 0 && shape_.chunks == 1;

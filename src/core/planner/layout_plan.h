@@ -2,6 +2,7 @@
 
 #include <vector>
 
+#include "core/planner/part_memory.h"
 #include "core/planner/plan_parts.h"
 #include "core/schedule/schedule.h"
 #include "core/schedule/schedule_report.h"
@@ -42,6 +43,10 @@ class LayoutPlan {
 
   void add_stages(const PlanParts& parts, const std::vector<int>& layers);
   void add_finish(int rank);
+  void add_memory(const std::vector<int>& layers);
+  double slack_bytes(const BlockList& matrices) const;
+  double left_by_parameters(double elements) const;
+  double taken_by_gradients(const ModelMemory& memory, int layers) const;
   Memory memory_of(int rank) const;
   int fullest_rank() const;
   double kept_bytes(int rank) const;
@@ -60,8 +65,11 @@ class LayoutPlan {
   PipelineCosts costs_;
   std::vector<PassTime> forward_, input_, weight_;  // of each stage
   std::vector<double> stage_kept_;                  // bytes of one microbatch
-  std::vector<double> rank_elements_, rank_transient_, rank_slack_;
-  double boundary_bytes_ = 0, heap_bytes_ = 0;
+  std::vector<double> rank_elements_;
+  // Bytes that products of a microbatch leave with malloc; and all others beside what is kept and
+  // what goes between stages.
+  std::vector<double> rank_heap_, rank_other_;
+  double boundary_bytes_ = 0;
   std::vector<Finish> finish_;  // of each rank
 };
 

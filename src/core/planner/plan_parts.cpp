@@ -1,26 +1,9 @@
 #include "core/planner/plan_parts.h"
 
-#include <algorithm>
-
-#include "core/kernels/cross_entropy.h"
-#include "core/kernels/pool_classes.h"
+#include "core/planner/part_memory.h"
 
 namespace nxd {
 namespace {
-
-constexpr double kF32Bytes = 4;
-// Libraries of products copy operands into malloc's memory, of which the process keeps so much
-// (keep_heap in engine/tensor/aten_pool.cpp). Measured: operands and result twice.
-constexpr double kKeptHeap = 64 << 20;
-constexpr double kHeapCopies = 2;
-// A product that is rounded to 16 bits is formed in F32 for so many bytes at a time
-// (core/kernels/gemm.cpp).
-constexpr double kWideProduct = 16 << 20;
-
-// Blocks of a size, as the pool has them: it keeps each for later blocks of that size alone.
-double blocks(int count, double bytes) {
-  return count * static_cast<double>(kernels::pool_footprint(static_cast<size_t>(bytes)));
-}
 
 class PartMaker {
  public:
@@ -40,8 +23,6 @@ class PartMaker {
         key_(model.key_width(tensor_)),
         mlp_(model.mlp_width(tensor_)),
         vocabulary_(model.head_elements(tensor_) / model.hidden),
-        logit_rows_(std::min(tokens_, kernels::logit_block_rows(tokens_, vocabulary_))),
-        repeats_(layout.num_microbatches > 1),
         places_(group_places(machine, tensor_, 1)) {
     const bool bf16 = is_narrow();
     flops_ = bf16 ? machine.gemm_rate_bf16 : machine.gemm_rate_f32;
@@ -52,18 +33,9 @@ class PartMaker {
   // norms come after the sum, so there the output is all.
   double boundary_bytes() const { return (is_bert() ? 1 : 2) * rows(local_) * element_; }
 
-  double heap_bytes() const {
-    const auto product = [&](int64_t m, int64_t n) {
-      return element_ * (number(m) * number(n) + number(m + n) * number(hidden_));
-    };
-    const double largest = std::max(product(tokens_, mlp_), product(logit_rows_, vocabulary_));
-    return std::min(kKeptHeap, kHeapCopies * largest);
-  }
-
   PlanPart layer() const {
     PlanPart part;
     part.elements = model_.layer_elements(tensor_);
-    add_layer_memory(part);
     const double products =
         seconds(2.0 * number(tokens_) * number(model_.layer_matrix_elements(tensor_)), flops_);
     // Half of the scores are never formed where a token sees no later one.
@@ -88,11 +60,6 @@ class PartMaker {
   PlanPart embedding() const {
     PlanPart part;
     part.elements = model_.embedding_elements(tensor_);
-    part.slack_bytes = slack(1, model_.head_elements(tensor_));
-    // Rows of the table's gradient are summed in F32.
-    if (is_narrow()) part.transient_bytes = blocks(1, kF32Bytes * table());
-    // It is formed by itself, and added to the head's where both are one.
-    if (model_.tied_embeddings) part.transient_bytes += blocks(1, element_ * table());
     part.forward.elementwise = moved(2 * rows(tokens_));
     part.forward.collectives = output_mapping();
     part.weight.elementwise = moved(3 * rows(tokens_));
@@ -105,16 +72,6 @@ class PartMaker {
     PlanPart part;
     part.elements = model_.last_elements(tensor_) + model_.head_elements(tensor_);
     const int64_t matrix = model_.head_elements(tensor_);
-    part.slack_bytes = slack(1, matrix);
-    // The last sum, and both gradients: that of the matrix becomes its parameter's where there is
-    // none yet.
-    part.kept_bytes = blocks(2, element_ * rows(local_));
-    if (repeats_) part.kept_bytes += blocks(1, element_ * table());
-    const double logits = number(logit_rows_) * number(vocabulary_);
-    part.transient_bytes = blocks(1, kF32Bytes * logits);
-    if (is_narrow()) {  // the logits' gradient, and the matrix's in F32
-      part.transient_bytes += blocks(1, element_ * logits) + blocks(1, kF32Bytes * table());
-    }
     part.forward.gemm = 3 * seconds(2.0 * number(tokens_) * number(matrix), flops_);
     part.forward.elementwise = moved(4 * rows(local_)) + 3 * kF32Bytes * number(tokens_) *
                                                              number(vocabulary_) /
@@ -128,40 +85,6 @@ class PartMaker {
  private:
   bool is_bert() const { return model_.token_types > 0; }
   bool is_narrow() const { return element_ < kF32Bytes; }
-  double table() const { return number(model_.head_elements(tensor_)); }
-
-  void add_layer_memory(PlanPart& part) const {
-    const double row = element_ * rows(local_), tokens = element_ * number(tokens_);
-    const double query = tokens * number(query_), key = tokens * number(key_);
-    const double mlp = tokens * number(mlp_);
-    // Both residual sums and both norms; q, k, v and the result; gate, up and their product.
-    const double all =
-        blocks(4, row) + blocks(2, query) + blocks(2, key) + blocks(model_.gated_mlp ? 3 : 2, mlp);
-    part.kept_bytes = recompute_ ? blocks(is_bert() ? 1 : 2, row) : all;
-    // A block is free behind the operator that uses it last, when the results have theirs: the
-    // gradients of gate, up and their product stand beside the first two. Queries and keys are
-    // there before and behind their rotation.
-    part.transient_bytes =
-        blocks(2, row) + blocks(1, query) + blocks(2, key) + blocks(model_.gated_mlp ? 2 : 1, mlp);
-    if (recompute_) part.transient_bytes += all;
-    const double sum = kF32Bytes * rows(tokens_);  // of ranks, or of several products
-    if (tensor_ > 1) part.transient_bytes += blocks(2, sum);
-    if (split_sequence_) part.transient_bytes += blocks(2, element_ * rows(tokens_));
-    if (is_narrow()) {
-      part.transient_bytes += blocks(1, sum) + blocks(1, std::min(kWideProduct, 2 * mlp));
-    }
-    part.slack_bytes = slack(2, hidden_ * query_) + slack(2, hidden_ * key_) +
-                       slack(model_.gated_mlp ? 3 : 2, hidden_ * mlp_);
-  }
-
-  // Bytes that so many matrices, their gradients and AdamW's states have beyond their elements.
-  double slack(int count, int64_t elements) const {
-    const auto of = [&](int copies, double bytes) {
-      return blocks(count * copies, bytes) - count * copies * bytes;
-    };
-    const double size = number(elements);
-    return is_narrow() ? of(2, element_ * size) + of(3, kF32Bytes * size) : of(4, kF32Bytes * size);
-  }
 
   // Each token passes a dense layer, an activation and a norm before the logits; the first token of
   // each sequence passes another dense layer. Each rank has these in full.
@@ -173,7 +96,6 @@ class PartMaker {
     head.weight.gemm += product;
     head.forward.elementwise += moved(4 * rows(local_));
     head.input.elementwise += moved(6 * rows(local_));
-    head.kept_bytes += blocks(3, element_ * rows(local_));
   }
 
   static double seconds(double operations, double rate) { return operations / rate; }
@@ -201,8 +123,6 @@ class PartMaker {
   int64_t tokens_, sequence_;
   int64_t local_;  // tokens of this rank, where activations are not split by features
   int64_t hidden_, query_, key_, mlp_, vocabulary_;
-  int64_t logit_rows_;  // of which the head forms the loss and its gradients at a time
-  bool repeats_;        // there are gradients already when the last microbatch comes
   GroupPlaces places_;
   double flops_ = 0, attention_flops_ = 0;
 };
@@ -225,8 +145,7 @@ PassTime operator*(double factor, PassTime time) {
 PlanParts plan_parts(const ModelSizes& model, const nxd_plan_machine_t& machine,
                      const nxd_plan_layout_t& layout) {
   const PartMaker maker(model, machine, layout);
-  return {maker.embedding(), maker.layer(), maker.head(), maker.boundary_bytes(),
-          maker.heap_bytes()};
+  return {maker.embedding(), maker.layer(), maker.head(), maker.boundary_bytes()};
 }
 
 }  // namespace nxd

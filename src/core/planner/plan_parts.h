@@ -19,23 +19,17 @@ PassTime operator*(double factor, PassTime time);
 // A part of the model on one rank, for one microbatch.
 struct PlanPart {
   PassTime forward, input, weight;
-  int64_t elements = 0;        // of parameters
-  double slack_bytes = 0;      // that blocks of parameters, gradients and states have beyond them
-  double kept_bytes = 0;       // from the forward pass to the backward
-  double transient_bytes = 0;  // while it is computed
+  int64_t elements = 0;  // of parameters
 };
 
 // The parts of a layout; layer for each layer of a stage.
 struct PlanParts {
   PlanPart embedding, layer, head;
   double boundary_bytes = 0;  // of what goes from one stage to the next
-  double heap_bytes = 0;      // that products leave with malloc
 };
 
 // The layout has been checked.
 PlanParts plan_parts(const ModelSizes& model, const nxd_plan_machine_t& machine,
                      const nxd_plan_layout_t& layout);
-
-inline int64_t bytes_of(nxd_dtype_t dtype) { return dtype == NXD_DTYPE_BF16 ? 2 : 4; }
 
 }  // namespace nxd

@@ -1,0 +1,253 @@
+#include "core/planner/part_memory.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "core/kernels/cross_entropy.h"
+#include "core/kernels/pool_classes.h"
+
+namespace nxd {
+namespace {
+
+// A product that is rounded to 16 bits is formed in F32 for so many bytes at a time
+// (core/kernels/gemm.cpp).
+constexpr double kWideProduct = 16 << 20;
+// A machine whose BF16 products are not this much faster than those in F32 has none of its own:
+// operands are widened first.
+constexpr double kOwnBf16 = 1.25;
+
+// oneDNN's sgemm copies blocks of both operands into memory of malloc's: at most so many columns of
+// the one and of the other, so deep. Smaller products read operands where they lie
+// (core/kernels/gemm.cpp).
+constexpr double kPackedColumns = 9984, kPackedRows = 384, kPackedDepth = 192;
+constexpr double kPackingPays = 1 << 26;
+// glibc before 2.38 finds no place for an aligned block in the hole that one of its size has left,
+// once small blocks lie around it. So each product of a forward pass takes new memory, but for
+// holes that join. Measured: 0.3 to 1 of them, and few of a third microbatch that is kept.
+constexpr double kHolesLeft = 2.0 / 3;
+
+// In slabs of huge pages; the end of a slab, half of such a page, has no block.
+double footprint(double bytes) {
+  constexpr double kOfSlab = 1.0 / 32;
+  const auto size = static_cast<size_t>(bytes);
+  const auto own = static_cast<double>(kernels::pool_footprint(size));
+  const bool in_slab =
+      kernels::pool_class_bytes(kernels::pool_class(size)) <= kernels::kLargestInSlab;
+  return in_slab ? own * (1 + kOfSlab) : own;
+}
+
+size_t class_of(const BlockCount& blocks) {
+  return kernels::pool_class(static_cast<size_t>(blocks.bytes));
+}
+
+// One entry for each class, of its largest size.
+BlockList by_class(const BlockList& blocks) {
+  BlockList out;
+  for (const BlockCount& more : blocks) {
+    const auto found = std::find_if(out.begin(), out.end(), [&](const BlockCount& have) {
+      return class_of(have) == class_of(more);
+    });
+    if (found == out.end()) {
+      out.push_back(more);
+    } else {
+      found->count += more.count;
+      found->bytes = std::max(found->bytes, more.bytes);
+    }
+  }
+  return out;
+}
+
+double pack_bytes(double columns, double rows, double depth) {
+  if (columns * rows * depth < kPackingPays) return 0;
+  return kF32Bytes * std::min(depth, kPackedDepth) *
+         (std::min(columns, kPackedColumns) + std::min(rows, kPackedRows));
+}
+
+class MemoryMaker {
+ public:
+  MemoryMaker(const ModelSizes& model, const nxd_plan_machine_t& machine,
+              const nxd_plan_layout_t& layout)
+      : model_(model),
+        tensor_(layout.tensor_parallel_size),
+        recompute_(layout.recompute != 0),
+        split_sequence_(layout.sequence_parallel != 0),
+        repeats_(layout.num_microbatches > 1),
+        in_buckets_(layout.data_parallel_size > 1),
+        is_pipeline_(layout.pipeline_parallel_size > 1),
+        element_(number(bytes_of(layout.dtype))),
+        tokens_(number(layout.microbatch_size) * number(layout.sequence_length)),
+        local_(split_sequence_ ? tokens_ / tensor_ : tokens_),
+        hidden_(number(model.hidden)),
+        query_(number(model.query_width(tensor_))),
+        key_(number(model.key_width(tensor_))),
+        mlp_(number(model.mlp_width(tensor_))),
+        table_(number(model.head_elements(tensor_))),
+        vocabulary_(table_ / hidden_),
+        logit_rows_(number(rows_of_logits())),
+        widens_(is_narrow() && machine.gemm_rate_bf16 < kOwnBf16 * machine.gemm_rate_f32) {}
+
+  PartMemory layer() const {
+    PartMemory memory;
+    const double row = element_ * local_ * hidden_, query = element_ * tokens_ * query_;
+    const double key = element_ * tokens_ * key_, mlp = element_ * tokens_ * mlp_;
+    const int gates = model_.gated_mlp ? 3 : 2;
+    memory.matrices = {{2, hidden_ * query_}, {2, hidden_ * key_}, {number(gates), hidden_ * mlp_}};
+    // Both residual sums and both norms; q, k, v and the result; gate, up and their product.
+    const BlockList all = {{4, row}, {2, query}, {2, key}, {number(gates), mlp}};
+    memory.kept = all;
+    if (recompute_) memory.kept = {{number(is_bert() ? 1 : 2), row}};
+    // A block is free behind the operator that uses it last, when the results have theirs: the
+    // gradients of gate, up and their product stand beside the first two. Queries and keys are
+    // there before and behind their rotation.
+    BlockList& transient = memory.transient;
+    transient = {{2, row}, {1, query}, {2, key}, {number(gates - 1), mlp}};
+    if (recompute_) transient.insert(transient.end(), all.begin(), all.end());
+    const double sum = kF32Bytes * tokens_ * hidden_;  // of ranks, or of several products
+    if (tensor_ > 1) transient.push_back({2, sum});
+    if (split_sequence_) transient.push_back({2, element_ * tokens_ * hidden_});
+    if (is_narrow()) transient.push_back({1, sum});
+    if (widens_) {  // operands, the first block outgrown, and results
+      memory.workspaces = {{1, sum}, {2, kF32Bytes * tokens_ * mlp_}};
+    } else if (is_narrow()) {
+      transient.push_back({1, std::min(kWideProduct, kF32Bytes * tokens_ * mlp_)});
+    }
+    add_formed(memory);
+    memory.heap_bytes = heap({{1, query_, hidden_},
+                              {2, key_, hidden_},
+                              {1, hidden_, query_},
+                              {number(gates - 1), mlp_, hidden_},
+                              {1, hidden_, mlp_}},
+                             tokens_);
+    return memory;
+  }
+
+  PartMemory embedding() const {
+    PartMemory memory;
+    memory.matrices = {{1, table_}};
+    // Rows of the table's gradient are summed in F32.
+    if (is_narrow()) memory.transient.push_back({1, kF32Bytes * table_});
+    // It is formed by itself, and added to what is there: of earlier microbatches, or the head's
+    // where both are one.
+    if ((model_.tied_embeddings || repeats_) && !in_buckets_) {
+      memory.transient.push_back({1, element_ * table_});
+    }
+    add_formed(memory);
+    return memory;
+  }
+
+  // Gradients of the head are formed with the loss, in the forward pass.
+  PartMemory head() const {
+    PartMemory memory;
+    memory.matrices = {{1, table_}};
+    // The last sum, and both gradients: that of the matrix becomes its parameter's where there is
+    // none yet.
+    const double row = element_ * local_ * hidden_;
+    memory.kept = {{2, row}};
+    if (repeats_) memory.kept.push_back({1, element_ * table_});
+    if (is_bert()) memory.kept.push_back({3, row});
+    const double logits = logit_rows_ * vocabulary_;
+    memory.transient = {{1, kF32Bytes * logits}};
+    const bool is_one_block = logit_rows_ == tokens_;
+    // The logits' gradient, and the matrix's in F32: of one block a product is rounded.
+    if (is_narrow()) memory.transient.push_back({1, element_ * logits});
+    if (is_narrow() && !(widens_ && is_one_block)) {
+      memory.transient.push_back({1, kF32Bytes * table_});
+    }
+    if (is_pipeline_) {  // both gradients, times the microbatch's weight
+      memory.transient.push_back({1, row});
+      memory.transient.push_back({1, element_ * table_});
+    }
+    // The logits' gradient and the matrix, and the rounded one's gradient.
+    if (widens_) {
+      memory.workspaces = {{1, kF32Bytes * logits}, {is_one_block ? 2.0 : 1.0, kF32Bytes * table_}};
+    }
+    add_formed(memory);
+    memory.heap_bytes = heap({{1, vocabulary_, hidden_}, {1, hidden_, vocabulary_}}, logit_rows_);
+    return memory;
+  }
+
+ private:
+  struct Products {
+    double count, columns, depth;
+  };
+
+  bool is_bert() const { return model_.token_types > 0; }
+  bool is_narrow() const { return element_ < kF32Bytes; }
+
+  int64_t rows_of_logits() const {
+    const auto tokens = static_cast<int64_t>(tokens_);
+    return std::min(tokens, kernels::logit_block_rows(tokens, static_cast<int64_t>(vocabulary_)));
+  }
+
+  // A gradient that belongs in a bucket is formed in a block, one after the other.
+  void add_formed(PartMemory& memory) const {
+    if (!in_buckets_) return;
+    for (const BlockCount& matrix : memory.matrices) {
+      memory.transient.push_back({1, element_ * matrix.bytes});
+    }
+  }
+
+  double heap(const std::vector<Products>& products, double rows) const {
+    double bytes = 0;
+    for (const Products& p : products) bytes += p.count * pack_bytes(p.columns, rows, p.depth);
+    return is_narrow() && !widens_ ? 0 : kHolesLeft * bytes;
+  }
+
+  const ModelSizes& model_;
+  int tensor_;
+  bool recompute_, split_sequence_;
+  bool repeats_;     // there are gradients already when the last microbatch comes
+  bool in_buckets_;  // gradients are
+  bool is_pipeline_;
+  double element_;  // bytes
+  double tokens_;
+  double local_;  // tokens of this rank, where activations are not split by features
+  double hidden_, query_, key_, mlp_, table_, vocabulary_;
+  double logit_rows_;  // of which the head forms the loss and its gradients at a time
+  bool widens_;        // operands of BF16 products
+};
+
+}  // namespace
+
+double pool_bytes(const BlockList& blocks) {
+  double bytes = 0;
+  for (const BlockCount& b : blocks) bytes += b.count * footprint(b.bytes);
+  return bytes;
+}
+
+double pool_bytes_of_most(const std::vector<const BlockList*>& lists) {
+  BlockList most;
+  for (const BlockList* list : lists) {
+    for (const BlockCount& more : by_class(*list)) {
+      const auto found = std::find_if(most.begin(), most.end(), [&](const BlockCount& have) {
+        return class_of(have) == class_of(more);
+      });
+      if (found == most.end()) {
+        most.push_back(more);
+      } else {
+        *found = {std::max(found->count, more.count), std::max(found->bytes, more.bytes)};
+      }
+    }
+  }
+  return pool_bytes(most);
+}
+
+double shared_pool_bytes(const BlockList& one, const BlockList& other) {
+  const BlockList mine = by_class(one), others = by_class(other);
+  double bytes = 0;
+  for (const BlockCount& a : mine) {
+    for (const BlockCount& b : others) {
+      if (class_of(a) != class_of(b)) continue;
+      bytes += std::min(a.count, b.count) * footprint(std::min(a.bytes, b.bytes));
+    }
+  }
+  return bytes;
+}
+
+ModelMemory model_memory(const ModelSizes& model, const nxd_plan_machine_t& machine,
+                         const nxd_plan_layout_t& layout) {
+  const MemoryMaker maker(model, machine, layout);
+  return {maker.embedding(), maker.layer(), maker.head()};
+}
+
+}  // namespace nxd

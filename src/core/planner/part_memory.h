@@ -1,0 +1,46 @@
+#pragma once
+
+#include <vector>
+
+#include "core/model/model_sizes.h"
+#include "nxd.h"
+
+namespace nxd {
+
+constexpr double kF32Bytes = 4;
+
+inline int64_t bytes_of(nxd_dtype_t dtype) { return dtype == NXD_DTYPE_BF16 ? 2 : 4; }
+
+// Blocks of one size, in bytes.
+struct BlockCount {
+  double count, bytes;
+};
+using BlockList = std::vector<BlockCount>;
+
+// Memory of the system that blocks of the pool take. The pool keeps a block for later ones of its
+// own class alone.
+double pool_bytes(const BlockList& blocks);
+// The same for lists of blocks that are in use at different times, of each class the most.
+double pool_bytes_of_most(const std::vector<const BlockList*>& lists);
+// The same of blocks that one list can take from another.
+double shared_pool_bytes(const BlockList& one, const BlockList& other);
+
+// A part of the model on one rank, for one microbatch.
+struct PartMemory {
+  BlockList matrices;     // bytes as parameters
+  BlockList kept;         // from the forward pass to the backward
+  BlockList transient;    // while it is computed
+  BlockList workspaces;   // of products, from the first step on
+  double heap_bytes = 0;  // that products of a forward pass leave with malloc
+};
+
+// layer for each layer of a stage.
+struct ModelMemory {
+  PartMemory embedding, layer, head;
+};
+
+// The layout has been checked. Pure.
+ModelMemory model_memory(const ModelSizes& model, const nxd_plan_machine_t& machine,
+                         const nxd_plan_layout_t& layout);
+
+}  // namespace nxd
