@@ -24,7 +24,7 @@
 #include "step_options.h"
 #include "step_report.h"
 
-enum { kWarmUpSteps = 3 };
+enum { kWarmUpSteps = 3, kMemorySteps = 2 };
 
 /* Everything of one rank; released by close_rank in any state. */
 typedef struct {
@@ -334,10 +334,11 @@ static int run_steps(rank_t* r, const step_options_t* o) {
   return 1;
 }
 
-/* The most that a rank has. Pool and arena keep what they held at most. */
+/* The most that a rank has. Pool and arena keep what they held at most, from the second step on:
+ * the first ends with the optimizer's states. */
 static int measure_memory(rank_t* r, const step_options_t* o) {
   double stages[kStages];
-  for (int i = 0; i < kWarmUpSteps; ++i) {
+  for (int i = 0; i < kMemorySteps; ++i) {
     if (!train_step(r, stages)) return 0;
   }
   double most = process_bytes() - r->process_bytes;

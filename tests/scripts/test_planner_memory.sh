@@ -8,7 +8,7 @@ run=$2/tools/nxdrun
 need_built "$bench"
 need_built "$run"
 export NXD_TIMEOUT_MS=60000 OMP_NUM_THREADS=1
-sizes=(--hidden 384 --layers 6 --heads 6 --kv-heads 3 --intermediate 1056 --vocab 6000
+sizes=(--hidden 384 --layers 4 --heads 6 --kv-heads 3 --intermediate 1056 --vocab 6000
   --sequence 320)
 
 # The system gives a mapping huge pages when it has some, so that a rank's memory differs by a few
@@ -39,10 +39,9 @@ END
 
 # Activations and gradients have blocks of the same sizes, and share them.
 check "$bench" --memory "${sizes[@]}" --sequence 384 --batch 1
-check "$bench" --memory "${sizes[@]}" --batch 4 --dtype bf16
-check "$bench" --memory "${sizes[@]}" --batch 4 --tp 2 --sequence-parallel --recompute
+check "$bench" --memory "${sizes[@]}" --batch 2 --tp 2 --sequence-parallel --recompute
 check "$bench" --memory "${sizes[@]}" --batch 2 --pp 2 --microbatches 4
-check "$bench" --memory --config "$work/bert.json" --sequence 320 --batch 2
+check "$bench" --memory --config "$work/bert.json" --sequence 320 --batch 1
 # Gradients, and with ZeRO parameters, lie in buckets.
 check "$run" -n 2 "$bench" --memory "${sizes[@]}" --batch 1 --zero1
 check "$run" -n 2 "$bench" --memory "${sizes[@]}" --batch 1 --ddp --dtype bf16
