@@ -248,6 +248,15 @@ const std::vector<Case>& reduction_cases() {
   return all;
 }
 
+// By a list of dimensions, where libtorch has that.
+Tensor squeezed(const Tensor& x, int64_t dim) {
+#if TORCH_VERSION_MAJOR >= 2
+  return x.squeeze(at::IntArrayRef{dim});
+#else
+  return x.squeeze(dim);
+#endif
+}
+
 const std::vector<Case>& shape_cases() {
   static const std::vector<Case> all = {
       CASE(t.cube.view({6, 4}) * 2),
@@ -258,9 +267,7 @@ const std::vector<Case>& shape_cases() {
       CASE(t.row.expand({2, 3, 4}) + 1),
       CASE(t.a.unsqueeze(1).squeeze(1) + 1),
       CASE(t.a.unsqueeze(1).squeeze() + 1),
-#if TORCH_VERSION_MAJOR >= 2
-      CASE(t.a.unsqueeze(1).squeeze(at::IntArrayRef{1}) + 1),
-#endif
+      CASE(squeezed(t.a.unsqueeze(1), 1) + 1),
       CASE(at::alias(t.a) + 1),
       CASE(t.a.detach() + 1),
       CASE(t.a.transpose(0, 1).reshape({12}) + 1),
