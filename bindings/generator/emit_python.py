@@ -1,8 +1,15 @@
-"""Writes the raw layer of Python: what cffi parses, enums, and the types of options and reports."""
+"""Writes the raw layer of Python: the declarations that cffi reads, enums, and the types of options and reports."""
 
+import contextlib
+import io
 import os
+import pprint
 import re
+import tempfile
 import textwrap
+from pathlib import Path
+
+import cffi
 
 PACKAGE = "bindings/python/nxd/"
 HEAD = "# Generated from include/nxd.h by scripts/bindings. Do not edit.\n"
@@ -37,19 +44,47 @@ def _params(params):
     return ", ".join(_declaration(p["type"], p["name"]) for p in params) or "void"
 
 
-def _declarations(own):
-    """Declarations for cffi: names of types, the types, and functions."""
-    names = [f"typedef {e['type']} {e['name']};" for e in own["enums"]]
-    names += [f"typedef struct {h['name'].removesuffix('_t')} {h['name']};"
-              for h in own["handles"] + own["structs"]]
-    types = [f"typedef {c['result']['c']} (*{c['name']})({_params(c['params'])});"
-             for c in own["callbacks"]]
-    types += [_struct(s).rstrip() for s in own["structs"]]
-    functions = [f"{f['result']['c']} {f['name']}({_params(f['params'])});"
-                 for f in own["functions"]]
-    return "".join(f'\n{name} = """\n' + "".join(line + "\n" for line in lines) + '"""\n'
-                   for name, lines in (("NAMES", names), ("TYPES", types), ("FUNCTIONS", functions))
-                   if lines)
+def _names(own):
+    """Declarations of the names of types."""
+    return [f"typedef {e['type']} {e['name']};" for e in own["enums"]] + [
+        f"typedef struct {h['name'].removesuffix('_t')} {h['name']};"
+        for h in own["handles"] + own["structs"]]
+
+
+def _types(own):
+    return [f"typedef {c['result']['c']} (*{c['name']})({_params(c['params'])});"
+            for c in own["callbacks"]] + [_struct(s) for s in own["structs"]]
+
+
+def _functions(own):
+    return [f"{f['result']['c']} {f['name']}({_params(f['params'])});" for f in own["functions"]]
+
+
+def _declarations(topics):
+    """The tables that cffi makes of all declarations: to parse them takes most of a second, and would be
+    done by every program that imports the package."""
+    declared = ["typedef int32_t DLDeviceType;"]
+    for part in (_names, _types, _functions):
+        for own in topics:
+            declared += part(own)
+    ffi = cffi.FFI()
+    ffi.set_source("nxd._raw.declarations", None)
+    ffi.cdef("\n".join(declared))
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "declarations.py"
+        with contextlib.redirect_stdout(io.StringIO()):  # it says what it writes
+            ffi.emit_python_code(str(path))
+        tables = {}
+        source = path.read_text().replace("ffi = _cffi_backend.FFI(", "tables = dict(_name=", 1)
+        exec(source.replace("import _cffi_backend", ""), tables)
+    text = HEAD + '"""The header\'s declarations, as cffi\'s compiler writes them for a library that is loaded'
+    text += ' when the\nprogram runs."""\n\nimport _cffi_backend\n\nffi = _cffi_backend.FFI(\n'
+    given = tables["tables"]
+    text += f'    "{given.pop("_name")}",\n    _version=0x{given.pop("_version"):04X},\n'
+    for key, value in given.items():
+        shown = textwrap.indent(pprint.pformat(value, width=92), "        ")
+        text += f"    {key}=(\n{shown}\n    ),\n"
+    return text + ")\n"
 
 
 def _members(enum):
@@ -142,23 +177,24 @@ def _imports(own, enums, text):
 
 
 def _topic(own, enums):
-    """A topic's module: declarations, enums, and the types of options and reports."""
+    """A topic's module: enums, and the types of options and reports. Empty without any."""
     text = "".join(_enum(e) for e in own["enums"])
     text += "".join(_class(s, enums) for s in own["structs"] if _base(s))
     text += _enum_fields(own, enums)
+    if not text:
+        return ""
     imports = _imports(own, enums, text)
     head = f'{HEAD}"""nxd/{own["name"]}.h."""\n\nfrom __future__ import annotations\n'
     head += "\n" + imports if imports else ""
-    return head + _declarations(own) + text
+    return head + text
 
 
-def _package(api, topics, enums):
+def _package(api, topics, with_fields):
     """Where the topics are put together."""
     abi = next(m["value"] for m in api["macros"] if m["name"] == "NXD_ABI_VERSION")
-    text = HEAD + '"""The header\'s topics, a module for each: declarations for cffi, enums, keywords of '
-    text += 'options and\nfields of reports."""\n\nfrom nxd._raw import '
-    text += textwrap.fill(", ".join(sorted(t["name"] for t in topics)), 96, initial_indent="(\n    ",
-                          subsequent_indent="    ") + ",\n)\n"
+    text = HEAD + '"""The header\'s topics, a module for each that has enums, keywords of options or fields '
+    text += 'of\nreports; `declarations` is what cffi knows of all."""\n\n'
+    text += "from nxd._raw import " + _listed(with_fields)
     exported = []
     for t in sorted(topics, key=lambda t: t["name"]):
         names = [_camel(e["name"]) for e in t["enums"]]
@@ -167,14 +203,11 @@ def _package(api, topics, enums):
             text += f"from nxd._raw.{t['name']} import " + _listed(sorted(names))
             exported += names
     text += f"\nABI_VERSION = {abi}\n\n"
-    text += "# In an order in which each knows the ones before it.\nTOPICS = ["
-    text += textwrap.fill(", ".join(t["name"] for t in topics), 92, subsequent_indent="          ") + "]\n\n"
     text += "# The enum of each field that has one, by struct.\nFIELDS: dict[str, dict[str, type]] = {}\n"
-    text += "for _topic in TOPICS:\n    FIELDS.update(getattr(_topic, \"FIELDS\", {}))\n\n"
-    text += "CDEF = \"typedef int32_t DLDeviceType;\\n\" + \"\".join(\n"
-    text += "    getattr(topic, part, \"\")\n"
-    text += "    for part in (\"NAMES\", \"TYPES\", \"FUNCTIONS\") for topic in TOPICS)\n\n"
-    return text + _all(["ABI_VERSION", "CDEF", "FIELDS", *sorted(exported)])
+    text += "for _topic in " + textwrap.fill(", ".join(with_fields), 86, initial_indent="(",
+                                              subsequent_indent="               ").strip() + "):\n"
+    text += "    FIELDS.update(_topic.FIELDS)\n\n"
+    return text + _all(["ABI_VERSION", "FIELDS", *sorted(exported)])
 
 
 def _all(names):
@@ -204,5 +237,9 @@ def files(api, sizes):
         kind: [item for item in api[kind] if item["topic"] == name]
         for kind in ("enums", "handles", "callbacks", "structs", "functions")}
         for name in ["", *(t["name"] for t in api["topics"])]]
-    return {PACKAGE + "enums.py": _enums(topics), PACKAGE + "_raw/__init__.py": _package(api, topics, enums)} | {
-        PACKAGE + f"_raw/{t['name']}.py": _topic(t, enums) for t in topics}
+    modules = {t["name"]: text for t in topics if (text := _topic(t, enums))}
+    with_fields = sorted(name for name, text in modules.items() if "\nFIELDS:" in text)
+    return {PACKAGE + "enums.py": _enums(topics),
+            PACKAGE + "_raw/__init__.py": _package(api, topics, with_fields),
+            PACKAGE + "_raw/declarations.py": _declarations(topics)} | {
+        PACKAGE + f"_raw/{name}.py": text for name, text in modules.items()}

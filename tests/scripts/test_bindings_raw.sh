@@ -3,5 +3,5 @@
 # usage: test_bindings_raw.sh SOURCE_DIR BUILD_DIR
 set -euo pipefail
 . "$(dirname "$0")/lib.sh"
-need_python pycparser
+need_python pycparser cffi
 exec "$1/scripts/bindings" --check

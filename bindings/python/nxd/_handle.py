@@ -223,7 +223,7 @@ class _UserData:
 user_data = _UserData()
 
 
-@errors.callback("void(void*)")
+@errors.callback("nxd_destroy_fn")
 def drop_user_data(pointer: Any) -> None:
     """The destroy of every user_data."""
     user_data.drop(pointer)

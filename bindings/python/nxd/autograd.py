@@ -145,16 +145,14 @@ def give(results: Any, array: Any, n: int, what: str) -> None:
             array[i] = out[0]
 
 
-@callback("nxd_status_t(nxd_function_call_t*, nxd_tensor_t* const*, size_t, nxd_tensor_t**, "
-              "size_t, void*)")
+@callback("nxd_function_options_t.forward")
 def _forward(call: Any, inputs: Any, num_inputs: int, outputs: Any, num_outputs: int,
              held: Any) -> None:
     function = ffi.from_handle(held)[0]
     give(function(FunctionCall(call), *inputs_of(inputs, num_inputs)), outputs, num_outputs, "forward")
 
 
-@callback("nxd_status_t(nxd_function_call_t*, nxd_tensor_t* const*, size_t, nxd_tensor_t**, "
-              "size_t, void*)")
+@callback("nxd_function_options_t.backward")
 def _backward(call: Any, grads: Any, num_outputs: int, grad_inputs: Any, num_inputs: int,
               held: Any) -> None:
     function = ffi.from_handle(held)[1]
@@ -162,6 +160,6 @@ def _backward(call: Any, grads: Any, num_outputs: int, grad_inputs: Any, num_inp
          "backward")
 
 
-@callback("nxd_status_t(nxd_tensor_t* const*, size_t, nxd_tensor_t**, size_t, void*)")
+@callback("nxd_function_options_t.shape")
 def _shape(inputs: Any, num_inputs: int, outputs: Any, num_outputs: int, held: Any) -> None:
     give(ffi.from_handle(held)[2](*inputs_of(inputs, num_inputs)), outputs, num_outputs, "shape")

@@ -30,7 +30,7 @@ _RETURN_S = 0.1
 _living: weakref.WeakSet[Context] = weakref.WeakSet()
 
 
-@callback("nxd_status_t(void*)")
+@callback("nxd_interrupt_fn")
 def _interrupted(_: Any) -> None:
     """Asked while a call waits. Entering Python is all it takes: that is where the handlers of
     signals run, and what Ctrl-C's raises becomes the failure of the call."""

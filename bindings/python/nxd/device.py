@@ -45,7 +45,7 @@ def mark_step(wait: bool = True) -> None:
     check(engine.nxd_mark_step(wait))
 
 
-@callback("nxd_status_t(void*)")
+@callback("nxd_step_closure_fn")
 def _closure(held: Any) -> None:
     ffi.from_handle(held)()
 
@@ -163,7 +163,7 @@ def _close_loaders() -> None:
         loader.close()
 
 
-@callback("nxd_status_t(nxd_tensor_t**, size_t, int32_t*, void*)")
+@callback("nxd_read_batch_fn")
 def _read_batch(room: Any, num_tensors: int, out_end: Any, held: Any) -> None:
     ffi.from_handle(held).read(room, num_tensors, out_end)
 

@@ -106,11 +106,16 @@ def _print_exception(kind: Any, value: BaseException | None, trace: Any) -> None
         traceback.print_exception(value)
 
 
-def callback(signature: Any) -> Callable[[Callable[..., None]], Any]:
-    """Makes a function one that the library calls: of user_data, a handle of what Python gave it.
+def callback(name: str) -> Callable[[Callable[..., None]], Any]:
+    """Makes a function one that the library calls, of the type that the header gives that name, or
+    of that field, as "struct.field": of user_data, a handle of what Python gave it.
     When it raises, the library gets USER, and the outermost call raises the same exception."""
     def make(function: Callable[..., None]) -> Any:
-        if isinstance(signature, str) and signature.startswith("void"):
+        owner, _, field = name.partition(".")
+        signature = ffi.typeof(owner)
+        if field:
+            signature = dict(signature.fields)[field].type
+        if signature.result.kind == "void":
             return ffi.callback(signature, function, onerror=_print_exception)
 
         @functools.wraps(function)

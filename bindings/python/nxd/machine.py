@@ -33,7 +33,7 @@ def set_log_level(level: LogLevel | str) -> None:
     check(core.nxd_log_set_level(to_enum(LogLevel, level)))
 
 
-@callback("void(nxd_log_level_t, const char*, void*)")
+@callback("nxd_log_fn")
 def _log(level: int, message: Any, held: Any) -> None:
     ffi.from_handle(held)(LogLevel(level), text(message))
 

@@ -140,13 +140,13 @@ class ModulePipeline(Pipeline):
         return text(get("const char**", engine.nxd_pp_get_graph_text, self.pointer))
 
 
-@callback("nxd_status_t(nxd_parameter_t*, const char*, nxd_tensor_t*, void*)")
+@callback("nxd_param_init_fn")
 def _param_init(parameter: Any, name: Any, tensor: Any, held: Any) -> None:
     function, model = ffi.from_handle(held)
     function(Parameter(parameter, model, text(name)), text(name), Tensor.retained(tensor))
 
 
-@callback("nxd_status_t(nxd_module_t*, const char*, int32_t*, void*)")
+@callback("nxd_leaf_fn")
 def _leaf_rule(module: Any, path: Any, is_leaf: Any, held: Any) -> None:
     function, model = ffi.from_handle(held)
     is_leaf[0] = function(Module._wrap(module, model.context, owner=model), text(path),

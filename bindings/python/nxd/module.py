@@ -404,8 +404,7 @@ class Tape(EngineHandle):
         return [_own(out[i]) for i in range(self._n_inputs)]
 
 
-@callback("nxd_status_t(nxd_module_t*, nxd_tensor_t* const*, size_t, nxd_tensor_t**, size_t, "
-              "void*)")
+@callback("nxd_forward_fn")
 def _forward(_: Any, inputs: Any, num_inputs: int, outputs: Any, num_outputs: int, held: Any) -> None:
     module = ffi.from_handle(held)()
     if module is None:
@@ -414,18 +413,18 @@ def _forward(_: Any, inputs: Any, num_inputs: int, outputs: Any, num_outputs: in
     give(results, outputs, num_outputs, f"{type(module).__name__}.forward")
 
 
-@callback("nxd_status_t(nxd_parameter_t*, void*)")
+@callback("nxd_grad_hook_fn")
 def _grad_hook(_: Any, held: Any) -> None:
     ffi.from_handle(held)()
 
 
-@callback("nxd_status_t(nxd_module_t*, int64_t, int64_t, void*)")
+@callback("nxd_pad_hook_fn")
 def _pad_hook(module: Any, num_heads: int, num_padded_heads: int, held: Any) -> None:
     known, hook = ffi.from_handle(held)
     hook(known[int(ffi.cast("intptr_t", module))], num_heads, num_padded_heads)
 
 
-@callback("nxd_status_t(const char*, const int64_t*, size_t, int64_t, double*, size_t, void*)")
+@callback("nxd_initializer_fn")
 def _initial_values(name: Any, shape: Any, ndim: int, first: int, values: Any, count: int,
                     held: Any) -> None:
     sizes = tuple(shape[i] for i in range(ndim))

@@ -142,7 +142,7 @@ class Update:
     step: int
 
 
-@callback("nxd_status_t(const nxd_update_t*, void*)")
+@callback("nxd_update_fn")
 def _update(update: Any, held: Any) -> None:
     rule, n_states = ffi.from_handle(held)
     shape, dtype = (update.count,), DType(update.dtype)

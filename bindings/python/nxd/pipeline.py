@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import weakref
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 from nxd._arrays import over_dltensor
@@ -184,13 +184,7 @@ def _pipeline(held: Any, call: Any) -> tuple[Any, PpCall, int, int]:
             pipeline._n_outputs[chunk])
 
 
-def _stage_callback(function: Callable[..., None]) -> Any:
-    """A callback of the type that the struct has for it."""
-    fields = dict(ffi.typeof("nxd_pp_stage_callbacks_t").fields)
-    return callback(fields[function.__name__.removeprefix("_")].type)(function)
-
-
-@_stage_callback
+@callback("nxd_pp_stage_callbacks_t.forward")
 def _forward(call: Any, inputs: Any, outputs: Any, out_loss: Any, held: Any) -> None:
     stage, what, n_in, n_out = _pipeline(held, call)
     loss = stage.forward(what, _arrays(inputs, n_in, False), _arrays(outputs, n_out))
@@ -198,14 +192,14 @@ def _forward(call: Any, inputs: Any, outputs: Any, out_loss: Any, held: Any) -> 
         out_loss[0] = loss
 
 
-@_stage_callback
+@callback("nxd_pp_stage_callbacks_t.backward")
 def _backward(call: Any, inputs: Any, grad_outputs: Any, grad_inputs: Any, held: Any) -> None:
     stage, what, n_in, n_out = _pipeline(held, call)
     stage.backward(what, _arrays(inputs, n_in, False), _arrays(grad_outputs, n_out, False),
                    _arrays(grad_inputs, n_in))
 
 
-@_stage_callback
+@callback("nxd_pp_stage_callbacks_t.backward_input")
 def _backward_input(call: Any, inputs: Any, grad_outputs: Any, grad_inputs: Any,
                     held: Any) -> None:
     stage, what, n_in, n_out = _pipeline(held, call)
@@ -213,7 +207,7 @@ def _backward_input(call: Any, inputs: Any, grad_outputs: Any, grad_inputs: Any,
                          _arrays(grad_inputs, n_in))
 
 
-@_stage_callback
+@callback("nxd_pp_stage_callbacks_t.backward_weight")
 def _backward_weight(call: Any, inputs: Any, grad_outputs: Any, held: Any) -> None:
     stage, what, n_in, n_out = _pipeline(held, call)
     stage.backward_weight(what, _arrays(inputs, n_in, False), _arrays(grad_outputs, n_out, False))

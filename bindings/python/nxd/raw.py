@@ -12,16 +12,14 @@ import threading
 from pathlib import Path
 from typing import Any
 
-import cffi
-
 from nxd import _libtorch, _raw
+from nxd._raw.declarations import ffi
 
 CORE_NAME, ENGINE_NAME = "libnxd_core.so.0", "libnxd.so.0"
 # Libraries stay: objects that Python forgets at its end may still be destroyed.
 _FLAGS = os.RTLD_NOW | os.RTLD_NODELETE
 
-ffi = cffi.FFI()
-ffi.cdef(_raw.CDEF)
+__all__ = ["core", "engine", "ffi"]
 
 
 def _core_path() -> str:

@@ -78,12 +78,12 @@ class Store(Handle):
         return get("int64_t*", core.nxd_store_add, self.pointer, key.encode(), amount)
 
 
-@callback("nxd_status_t(const char*, const uint8_t*, size_t, void*)")
+@callback("nxd_store_callbacks_t.set")
 def _set(key: Any, value: Any, size: int, held: Any) -> None:
     ffi.from_handle(held).set(ffi.string(key).decode(), ffi.buffer(value, size)[:] if size else b"")
 
 
-@callback("nxd_status_t(const char*, uint8_t*, size_t, size_t*, int32_t*, void*)")
+@callback("nxd_store_callbacks_t.get")
 def _get(key: Any, room: Any, cap: int, out_size: Any, out_found: Any, held: Any) -> None:
     value = ffi.from_handle(held).get(ffi.string(key).decode())
     out_found[0] = value is not None
@@ -92,6 +92,6 @@ def _get(key: Any, room: Any, cap: int, out_size: Any, out_found: Any, held: Any
         ffi.memmove(room, value, len(value))
 
 
-@callback("nxd_status_t(const char*, int64_t, int64_t*, void*)")
+@callback("nxd_store_callbacks_t.add")
 def _add(key: Any, amount: int, out: Any, held: Any) -> None:
     out[0] = ffi.from_handle(held).add(ffi.string(key).decode(), amount)

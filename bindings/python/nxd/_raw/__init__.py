@@ -1,12 +1,11 @@
 # Generated from include/nxd.h by scripts/bindings. Do not edit.
-"""The header's topics, a module for each: declarations for cffi, enums, keywords of options and
-fields of reports."""
+"""The header's topics, a module for each that has enums, keywords of options or fields of
+reports; `declarations` is what cffi knows of all."""
 
 from nxd._raw import (
-    autograd, base, buffer_layers, checkpoint, context, data, data_parallel, device, dlpack,
-    functional, group, job, layers, machine, memory, model, model_pipeline, module, op,
-    optimizer, parallel, pipeline, planner, serialization, store, tensor, tensor_parallel,
-    training, training_state, weights, work,
+    base, buffer_layers, context, data, data_parallel, functional, layers, model,
+    model_pipeline, module, optimizer, parallel, pipeline, planner, serialization,
+    tensor_parallel,
 )
 from nxd._raw.autograd import FunctionOptions
 from nxd._raw.base import (
@@ -52,35 +51,27 @@ from nxd._raw.weights import Init, ShardOptions
 
 ABI_VERSION = 0
 
-# In an order in which each knows the ones before it.
-TOPICS = [dlpack, base, store, context, parallel, tensor_parallel, buffer_layers, checkpoint, data,
-          group, data_parallel, job, machine, memory, optimizer, pipeline, planner,
-          training_state, weights, work, tensor, autograd, device, functional, module,
-          layers, model, model_pipeline, op, serialization, training]
-
 # The enum of each field that has one, by struct.
 FIELDS: dict[str, dict[str, type]] = {}
-for _topic in TOPICS:
-    FIELDS.update(getattr(_topic, "FIELDS", {}))
-
-CDEF = "typedef int32_t DLDeviceType;\n" + "".join(
-    getattr(topic, part, "")
-    for part in ("NAMES", "TYPES", "FUNCTIONS") for topic in TOPICS)
+for _topic in (base, buffer_layers, context, data, data_parallel, functional, layers, model,
+               model_pipeline, module, optimizer, parallel, pipeline, planner,
+               serialization, tensor_parallel):
+    FIELDS.update(_topic.FIELDS)
 
 __all__ = [
-    "ABI_VERSION", "CDEF", "FIELDS", "Activation", "AdamwFormula", "AdamwOptions",
-    "AttentionOptions", "Axis", "Bf16Update", "ColumnLinearOptions", "ContextOptions",
-    "CrossEntropyOptions", "CustomOptimizerOptions", "DType", "DataLoaderOptions", "DdpOptions",
-    "Device", "DeviceLoaderOptions", "DropoutOptions", "EmbeddingOptions", "ErrorInfo",
-    "FinishOptions", "FunctionOptions", "GraphFormat", "Hyperparameter", "Init",
-    "LinearCrossEntropyOptions", "LinearOptions", "LogLevel", "LrSchedule", "LrScheduleOptions",
-    "MemoryStats", "Mismatch", "MlpOptions", "ModelOptions", "NormOptions",
-    "NormalizationOptions", "ParallelCrossEntropyOptions", "ParallelOptions",
-    "ParameterOptions", "ParameterState", "Phase", "PhaseStats", "Placement", "PlanLayout",
-    "PlanMachine", "PlanModel", "PlanPrediction", "PlanSearchOptions", "Platform", "PpCall",
-    "PpCallbacksOptions", "PpCosts", "PpLoss", "PpOptions", "PpPartition", "PpReport",
-    "PpScheduleKind", "PpTask", "PpTaskKind", "QkvFusion", "QkvOptions", "Reduce", "Reduction",
-    "RegionMapping", "Rendezvous", "Rope", "RopeOptions", "RowLinearOptions", "SaveOptions",
-    "SgdOptions", "ShardOptions", "Smoothing", "SpawnOptions", "Status", "StepReport", "Toggle",
+    "ABI_VERSION", "FIELDS", "Activation", "AdamwFormula", "AdamwOptions", "AttentionOptions",
+    "Axis", "Bf16Update", "ColumnLinearOptions", "ContextOptions", "CrossEntropyOptions",
+    "CustomOptimizerOptions", "DType", "DataLoaderOptions", "DdpOptions", "Device",
+    "DeviceLoaderOptions", "DropoutOptions", "EmbeddingOptions", "ErrorInfo", "FinishOptions",
+    "FunctionOptions", "GraphFormat", "Hyperparameter", "Init", "LinearCrossEntropyOptions",
+    "LinearOptions", "LogLevel", "LrSchedule", "LrScheduleOptions", "MemoryStats", "Mismatch",
+    "MlpOptions", "ModelOptions", "NormOptions", "NormalizationOptions",
+    "ParallelCrossEntropyOptions", "ParallelOptions", "ParameterOptions", "ParameterState",
+    "Phase", "PhaseStats", "Placement", "PlanLayout", "PlanMachine", "PlanModel",
+    "PlanPrediction", "PlanSearchOptions", "Platform", "PpCall", "PpCallbacksOptions",
+    "PpCosts", "PpLoss", "PpOptions", "PpPartition", "PpReport", "PpScheduleKind", "PpTask",
+    "PpTaskKind", "QkvFusion", "QkvOptions", "Reduce", "Reduction", "RegionMapping",
+    "Rendezvous", "Rope", "RopeOptions", "RowLinearOptions", "SaveOptions", "SgdOptions",
+    "ShardOptions", "Smoothing", "SpawnOptions", "Status", "StepReport", "Toggle",
     "TokenFormat", "Transport", "VocabParallelEmbeddingOptions",
 ]

@@ -6,46 +6,6 @@ from __future__ import annotations
 from enum import IntEnum
 from typing import NamedTuple
 
-NAMES = """
-typedef int32_t nxd_status_t;
-typedef int32_t nxd_dtype_t;
-typedef int32_t nxd_toggle_t;
-typedef int32_t nxd_parameter_state_t;
-typedef int32_t nxd_log_level_t;
-typedef int32_t nxd_device_t;
-typedef struct nxd_error_info nxd_error_info_t;
-"""
-
-TYPES = """
-typedef void (*nxd_log_fn)(nxd_log_level_t level, const char* message, void* user_data);
-typedef void (*nxd_destroy_fn)(void* user_data);
-struct nxd_error_info {
-  size_t struct_size;
-  nxd_status_t status;
-  int32_t root_rank;
-  uint64_t sequence;
-  const char* group;
-  const char* operation;
-  int64_t step;
-  nxd_parameter_state_t parameters;
-  int32_t reserved;
-};
-"""
-
-FUNCTIONS = """
-uint32_t nxd_abi_version(void);
-const char* nxd_version(void);
-const char* nxd_status_string(nxd_status_t status);
-const char* nxd_last_error(void);
-size_t nxd_last_error_copy(char* buf, size_t cap);
-nxd_status_t nxd_last_error_info(nxd_error_info_t* out_info);
-void nxd_python_capsule_destroy(void* capsule);
-nxd_status_t nxd_log_set_callback(nxd_log_fn callback, void* user_data, nxd_destroy_fn destroy);
-nxd_status_t nxd_log_set_level(nxd_log_level_t level);
-const char* nxd_build_info(void);
-const char* nxd_environment_table(void);
-"""
-
 
 class Status(IntEnum):
     """Outcome of a call. Values never change their meaning."""

@@ -8,52 +8,6 @@ from typing import Any, TypedDict
 
 from nxd._raw.base import Toggle
 
-NAMES = """
-typedef int32_t nxd_rendezvous_t;
-typedef int32_t nxd_transport_t;
-typedef struct nxd_context nxd_context_t;
-typedef struct nxd_group nxd_group_t;
-typedef struct nxd_context_options nxd_context_options_t;
-"""
-
-TYPES = """
-typedef nxd_status_t (*nxd_interrupt_fn)(void* user_data);
-struct nxd_context_options {
-  size_t struct_size;
-  nxd_rendezvous_t rendezvous;
-  int32_t rank;
-  int32_t size;
-  int32_t local_rank;
-  nxd_store_t* store;
-  int64_t timeout_ms;
-  const char* interface_name;
-  uint64_t seed;
-  nxd_toggle_t plain_kernels;
-  nxd_transport_t transport;
-  const char* host_id;
-  nxd_interrupt_fn interrupt;
-  void* interrupt_data;
-};
-"""
-
-FUNCTIONS = """
-nxd_status_t nxd_context_options_init(nxd_context_options_t* options, size_t size);
-nxd_status_t nxd_context_create(const nxd_context_options_t* options, nxd_context_t** out_ctx);
-nxd_status_t nxd_context_finalize(nxd_context_t* ctx);
-void nxd_context_destroy(nxd_context_t* ctx);
-nxd_status_t nxd_context_abort(nxd_context_t* ctx);
-nxd_status_t nxd_context_get_flight_record(nxd_context_t* ctx, char* buf, size_t cap, size_t* out_needed);
-nxd_status_t nxd_context_get_rank(nxd_context_t* ctx, int32_t* out_rank);
-nxd_status_t nxd_context_get_size(nxd_context_t* ctx, int32_t* out_size);
-nxd_status_t nxd_context_get_local_rank(nxd_context_t* ctx, int32_t* out_rank);
-nxd_status_t nxd_context_get_world_group(nxd_context_t* ctx, nxd_group_t** out_group);
-nxd_status_t nxd_context_set_plain_kernels(nxd_context_t* ctx, int32_t plain);
-nxd_status_t nxd_context_get_plain_kernels(nxd_context_t* ctx, int32_t* out_plain);
-nxd_status_t nxd_context_set_step(nxd_context_t* ctx, int64_t step, int64_t microbatch);
-nxd_status_t nxd_context_get_step(nxd_context_t* ctx, int64_t* out_step, int64_t* out_microbatch);
-nxd_status_t nxd_master_print(nxd_context_t* ctx, const char* text);
-"""
-
 
 class Rendezvous(IntEnum):
     """The source of a context's rank, and of the addresses of its peers."""

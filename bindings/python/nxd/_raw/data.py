@@ -8,36 +8,6 @@ from typing import TypedDict
 
 from nxd._raw.base import Toggle
 
-NAMES = """
-typedef int32_t nxd_token_format_t;
-typedef struct nxd_data_loader nxd_data_loader_t;
-typedef struct nxd_data_loader_options nxd_data_loader_options_t;
-"""
-
-TYPES = """
-struct nxd_data_loader_options {
-  size_t struct_size;
-  int64_t vocab_size;
-  uint64_t seed;
-  int32_t has_seed;
-  nxd_token_format_t format;
-  nxd_toggle_t shuffle;
-  int32_t next_labels;
-  int32_t prefetch;
-  int32_t reserved;
-};
-"""
-
-FUNCTIONS = """
-nxd_status_t nxd_data_loader_options_init(nxd_data_loader_options_t* options, size_t size);
-nxd_status_t nxd_data_loader_create(nxd_context_t* ctx, const char* const* paths, size_t num_paths, int64_t batch_size, int64_t sequence_length, const nxd_data_loader_options_t* options, nxd_data_loader_t** out_loader);
-nxd_status_t nxd_data_loader_next(nxd_data_loader_t* loader, int64_t* ids, int64_t* labels, size_t count);
-nxd_status_t nxd_data_loader_get_sample_count(nxd_data_loader_t* loader, int64_t* out_count);
-nxd_status_t nxd_data_loader_get_position(nxd_data_loader_t* loader, int64_t* out_position);
-nxd_status_t nxd_data_loader_set_position(nxd_data_loader_t* loader, int64_t position);
-void nxd_data_loader_destroy(nxd_data_loader_t* loader);
-"""
-
 
 class TokenFormat(IntEnum):
     """The elements of token files, which have no header."""

@@ -9,52 +9,6 @@ from typing import TypedDict
 from nxd._raw.base import Toggle
 from nxd._raw.group import Reduce
 
-NAMES = """
-typedef int32_t nxd_placement_t;
-typedef struct nxd_ddp nxd_ddp_t;
-typedef struct nxd_ddp_options nxd_ddp_options_t;
-typedef struct nxd_finish_options nxd_finish_options_t;
-"""
-
-TYPES = """
-struct nxd_ddp_options {
-  size_t struct_size;
-  int64_t bucket_bytes;
-  nxd_reduce_t reduce;
-  int32_t zero_stage;
-  int32_t fp32_grads;
-  nxd_toggle_t overlap;
-  nxd_toggle_t broadcast;
-  int32_t reserved;
-};
-struct nxd_finish_options {
-  size_t struct_size;
-  double scale;
-  double max_norm;
-  double norm_type;
-  nxd_reduce_t data_parallel_reduce;
-  nxd_toggle_t check_finite;
-};
-"""
-
-FUNCTIONS = """
-nxd_status_t nxd_ddp_options_init(nxd_ddp_options_t* options, size_t size);
-nxd_status_t nxd_ddp_create_buffers(nxd_context_t* ctx, nxd_group_t* group, const char* const* names, DLTensor* const* params, DLTensor* const* grads, size_t num_params, const nxd_ddp_options_t* options, nxd_ddp_t** out_ddp);
-nxd_status_t nxd_ddp_set_placements(nxd_ddp_t* ddp, const nxd_placement_t* placements, const int32_t* dims, const int32_t* tied, size_t num_params);
-nxd_status_t nxd_ddp_rebind(nxd_ddp_t* ddp, size_t index, DLTensor* param, DLTensor* grad);
-nxd_status_t nxd_ddp_get_count(nxd_ddp_t* ddp, size_t* out_count);
-nxd_status_t nxd_ddp_get_name(nxd_ddp_t* ddp, size_t index, const char** out_name);
-nxd_status_t nxd_ddp_mark_ready(nxd_ddp_t* ddp, size_t index);
-nxd_status_t nxd_ddp_mark_unused(nxd_ddp_t* ddp, size_t index);
-nxd_status_t nxd_ddp_set_sync(nxd_ddp_t* ddp, int32_t sync);
-nxd_status_t nxd_ddp_get_buffer_bytes(nxd_ddp_t* ddp, uint64_t* out_bytes);
-nxd_status_t nxd_ddp_mark_reloaded(nxd_ddp_t* ddp);
-void nxd_ddp_destroy(nxd_ddp_t* ddp);
-nxd_status_t nxd_finish_options_init(nxd_finish_options_t* options, size_t size);
-nxd_status_t nxd_ddp_finish(nxd_ddp_t* ddp, const nxd_finish_options_t* options, double* out_norm);
-nxd_status_t nxd_sample_epoch(int64_t num_samples, int32_t ranks, int32_t rank, int64_t epoch, uint64_t seed, int32_t shuffle, int32_t drop_last, int64_t* out_indices, size_t cap, size_t* out_count);
-"""
-
 
 class Placement(IntEnum):
     """How the ranks of the tensor-parallel group hold a parameter."""

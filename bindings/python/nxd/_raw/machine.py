@@ -6,31 +6,6 @@ from __future__ import annotations
 from enum import IntEnum
 from typing import NamedTuple
 
-NAMES = """
-typedef int32_t nxd_phase_t;
-typedef struct nxd_phase_stats nxd_phase_stats_t;
-"""
-
-TYPES = """
-struct nxd_phase_stats {
-  size_t struct_size;
-  const char* name;
-  double seconds;
-  double operations;
-  uint64_t calls;
-};
-"""
-
-FUNCTIONS = """
-int32_t nxd_cpu_mode(void);
-nxd_status_t nxd_get_device(nxd_device_t* out_device);
-nxd_status_t nxd_measure_gemm_peak(nxd_dtype_t dtype, int32_t size, double* out_rate);
-nxd_status_t nxd_release_threads(void);
-nxd_status_t nxd_profile_start(void);
-nxd_status_t nxd_profile_stop(void);
-nxd_status_t nxd_profile_get_phase(nxd_phase_t phase, nxd_phase_stats_t* out_stats);
-"""
-
 
 class Phase(IntEnum):
     """Work that the library spends time on while it trains."""

@@ -5,32 +5,6 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-NAMES = """
-typedef struct nxd_memory_stats nxd_memory_stats_t;
-"""
-
-TYPES = """
-struct nxd_memory_stats {
-  size_t struct_size;
-  uint64_t bytes_in_use;
-  uint64_t bytes_reserved;
-  uint64_t peak_bytes_in_use;
-  uint64_t allocations;
-  uint64_t system_allocations;
-  uint64_t cap_bytes;
-  uint64_t arena_bytes_in_use;
-  uint64_t arena_bytes_reserved;
-};
-"""
-
-FUNCTIONS = """
-nxd_status_t nxd_arena_alloc(nxd_context_t* ctx, size_t size, void** out_data);
-nxd_status_t nxd_arena_free(nxd_context_t* ctx, void* data);
-nxd_status_t nxd_memory_get_stats(nxd_memory_stats_t* out_stats);
-nxd_status_t nxd_memory_set_cap(uint64_t bytes);
-nxd_status_t nxd_memory_trim(void);
-"""
-
 
 class MemoryStats(NamedTuple):
     """Figures of the pool that tensors are drawn from, and of the contexts' arenas."""

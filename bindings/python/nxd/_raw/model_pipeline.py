@@ -8,68 +8,6 @@ from typing import Any, TypedDict
 
 from nxd._raw.pipeline import PpLoss, PpPartition, PpScheduleKind
 
-NAMES = """
-typedef struct nxd_pp_options nxd_pp_options_t;
-"""
-
-TYPES = """
-typedef nxd_status_t (*nxd_leaf_fn)(nxd_module_t* module, const char* path, int32_t* is_leaf, void* user_data);
-typedef nxd_status_t (*nxd_param_init_fn)(nxd_parameter_t* parameter, const char* name, nxd_tensor_t* tensor, void* user_data);
-struct nxd_pp_options {
-  size_t struct_size;
-  int32_t num_microbatches;
-  int32_t virtual_size;
-  nxd_pp_schedule_kind_t schedule;
-  nxd_pp_partition_t partition;
-  nxd_pp_schedule_t* custom_schedule;
-  const char* transformer_layer_class;
-  const char* const* pipeline_cuts;
-  size_t num_cuts;
-  const char* const* leaf_modules;
-  size_t num_leaf_modules;
-  const char* const* input_names;
-  size_t num_input_names;
-  int32_t num_outputs;
-  int32_t loss_output;
-  nxd_pp_loss_t loss;
-  int32_t has_labels_input;
-  int32_t labels_input;
-  int32_t has_ignore_index;
-  int64_t ignore_index;
-  int32_t labels_shifted;
-  int32_t broadcast_and_average_loss;
-  int32_t return_mb_loss;
-  int32_t keep_outputs;
-  nxd_param_init_fn param_init;
-  void* param_init_data;
-  const char* trace_file_path;
-  nxd_leaf_fn leaf_rule;
-  void* leaf_rule_data;
-  const char* loss_path;
-};
-"""
-
-FUNCTIONS = """
-nxd_status_t nxd_pp_options_init(nxd_pp_options_t* options, size_t size);
-nxd_status_t nxd_pp_create(nxd_module_t* model, nxd_tensor_t* const* inputs, size_t num_inputs, const nxd_pp_options_t* options, nxd_pp_t** out_pp);
-nxd_status_t nxd_pp_run_train(nxd_pp_t* pp, nxd_tensor_t* const* inputs, size_t num_inputs, double* out_loss);
-nxd_status_t nxd_pp_run_eval(nxd_pp_t* pp, nxd_tensor_t* const* inputs, size_t num_inputs, double* out_loss, nxd_tensor_t** outputs, size_t num_outputs);
-nxd_status_t nxd_pp_run_train_named(nxd_pp_t* pp, const char* const* names, nxd_tensor_t* const* inputs, size_t num_inputs, double* out_loss);
-nxd_status_t nxd_pp_run_eval_named(nxd_pp_t* pp, const char* const* names, nxd_tensor_t* const* inputs, size_t num_inputs, double* out_loss, nxd_tensor_t** outputs, size_t num_outputs);
-nxd_status_t nxd_pp_get_losses(nxd_pp_t* pp, double* losses, size_t cap, size_t* out_count);
-nxd_status_t nxd_pp_set_ddp(nxd_pp_t* pp, nxd_ddp_t* ddp);
-nxd_status_t nxd_pp_get_output_count(nxd_pp_t* pp, size_t* out_count);
-nxd_status_t nxd_pp_get_output_path(nxd_pp_t* pp, size_t index, const char** out_path);
-nxd_status_t nxd_pp_get_local_module(nxd_pp_t* pp, nxd_module_t** out_module);
-nxd_status_t nxd_pp_get_local_module_count(nxd_pp_t* pp, size_t* out_count);
-nxd_status_t nxd_pp_get_local_module_name(nxd_pp_t* pp, size_t index, const char** out_name);
-nxd_status_t nxd_pp_get_cut_count(nxd_pp_t* pp, size_t* out_count);
-nxd_status_t nxd_pp_get_cut(nxd_pp_t* pp, size_t index, const char** out_name);
-nxd_status_t nxd_pp_get_graph_text(nxd_pp_t* pp, const char** out_text);
-nxd_status_t nxd_pp_get_unsplit_count(nxd_pp_t* pp, size_t* out_count);
-nxd_status_t nxd_pp_get_unsplit_name(nxd_pp_t* pp, size_t index, const char** out_name);
-"""
-
 
 class PpOptions(TypedDict, total=False):
     """Options of nxd_pp_create; the same on all ranks. Strings and lists are copied."""

@@ -6,43 +6,6 @@ from __future__ import annotations
 from enum import IntEnum
 from typing import TypedDict
 
-NAMES = """
-typedef int32_t nxd_axis_t;
-typedef int32_t nxd_platform_t;
-typedef struct nxd_parallel_options nxd_parallel_options_t;
-"""
-
-TYPES = """
-struct nxd_parallel_options {
-  size_t struct_size;
-  int32_t tensor_parallel_size;
-  int32_t pipeline_parallel_size;
-  int32_t context_parallel_size;
-  int32_t expert_parallel_size;
-  nxd_platform_t platform;
-  int32_t lnc_size;
-  int32_t local_world_size;
-  int32_t reserved;
-};
-"""
-
-FUNCTIONS = """
-nxd_status_t nxd_parallel_options_init(nxd_parallel_options_t* options, size_t size);
-nxd_status_t nxd_layout_get_group_count(const nxd_parallel_options_t* options, int32_t world_size, nxd_axis_t axis, int32_t* out_count);
-nxd_status_t nxd_layout_get_group(const nxd_parallel_options_t* options, int32_t world_size, nxd_axis_t axis, int32_t index, int32_t* ranks, size_t cap, size_t* out_size);
-nxd_status_t nxd_layout_find_rank(const nxd_parallel_options_t* options, int32_t world_size, nxd_axis_t axis, int32_t rank, int32_t* out_group_index, int32_t* out_rank_in_group);
-nxd_status_t nxd_init_model_parallel(nxd_context_t* ctx, const nxd_parallel_options_t* options);
-nxd_status_t nxd_destroy_model_parallel(nxd_context_t* ctx);
-int32_t nxd_model_parallel_is_initialized(nxd_context_t* ctx);
-nxd_status_t nxd_parallel_get_size(nxd_context_t* ctx, nxd_axis_t axis, int32_t* out_size);
-nxd_status_t nxd_parallel_get_rank(nxd_context_t* ctx, nxd_axis_t axis, int32_t* out_rank);
-nxd_status_t nxd_parallel_get_source_rank(nxd_context_t* ctx, nxd_axis_t axis, int32_t* out_rank);
-nxd_status_t nxd_parallel_get_group(nxd_context_t* ctx, nxd_axis_t axis, nxd_group_t** out_group);
-nxd_status_t nxd_parallel_get_group_list(nxd_context_t* ctx, nxd_axis_t axis, int32_t index, int32_t* ranks, size_t cap, size_t* out_size, int32_t* out_count);
-nxd_status_t nxd_parallel_get_pipeline_next_rank(nxd_context_t* ctx, int32_t* out_rank);
-nxd_status_t nxd_parallel_get_pipeline_previous_rank(nxd_context_t* ctx, int32_t* out_rank);
-"""
-
 
 class Axis(IntEnum):
     """Axes of the rank layout."""

@@ -6,30 +6,6 @@ from __future__ import annotations
 from enum import IntEnum
 from typing import TypedDict
 
-NAMES = """
-typedef int32_t nxd_init_t;
-typedef struct nxd_shard_options nxd_shard_options_t;
-"""
-
-TYPES = """
-struct nxd_shard_options {
-  size_t struct_size;
-  int64_t size;
-  int32_t has_dim;
-  int32_t dim;
-  int32_t num_fused;
-  int32_t num_heads;
-};
-"""
-
-FUNCTIONS = """
-nxd_status_t nxd_shard_options_init(nxd_shard_options_t* options, size_t size);
-nxd_status_t nxd_shard_initialize(nxd_context_t* ctx, const char* name, nxd_init_t init, double a, double b, const nxd_shard_options_t* options, DLTensor* shard);
-nxd_status_t nxd_shard_set_full(nxd_context_t* ctx, const DLTensor* full, const nxd_shard_options_t* options, DLTensor* shard);
-nxd_status_t nxd_shard_gather_full(nxd_context_t* ctx, const DLTensor* shard, const nxd_shard_options_t* options, DLTensor* full);
-nxd_status_t nxd_shard_load_safetensors(nxd_context_t* ctx, const char* path, const char* name, const nxd_shard_options_t* options, DLTensor* shard);
-"""
-
 
 class Init(IntEnum):
     """Distribution of initial weights."""
