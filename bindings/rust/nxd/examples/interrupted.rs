@@ -8,12 +8,13 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 const SIGINT: i32 = 2;
+const SIG_DFL: usize = 0;
 const TIMEOUT: Duration = Duration::from_secs(120);
 
 static INTERRUPTED: AtomicBool = AtomicBool::new(false);
 
 extern "C" {
-    fn signal(signal: i32, handler: extern "C" fn(i32)) -> usize;
+    fn signal(signal: i32, handler: usize) -> usize;
     fn kill(pid: i32, signal: i32) -> i32;
 }
 
@@ -63,9 +64,9 @@ fn main() -> Result<()> {
     if std::env::var_os("RANK").is_none() {
         return start(handled);
     }
-    if handled {
-        unsafe { signal(SIGINT, on_interrupt) };
-    }
+    // A program that a shell starts in the background inherits that the signal is ignored.
+    let handler = if handled { on_interrupt as *const () as usize } else { SIG_DFL };
+    unsafe { signal(SIGINT, handler) };
     let interrupt: fn() -> bool = || INTERRUPTED.load(Ordering::Relaxed);
     let options = ContextOptions {
         timeout: Some(TIMEOUT),
