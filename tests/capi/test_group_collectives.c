@@ -143,7 +143,7 @@ static size_t index_of(int rank, size_t i) {
   return ((uint64_t)rank * 2654435761u + i * 40503u + 12345u) % PERIOD;
 }
 
-static double value_at(size_t index) { return (double)index / PERIOD * 6.0 - 3.0; }
+static double value_at(size_t index) { return (double)index * (6.0 / PERIOD) - 3.0; }
 
 /* All inputs as bf16 and as f16, which take long to find. */
 static uint16_t inputs16[2][PERIOD];
@@ -163,7 +163,7 @@ static double element(int rank, size_t i, nxd_dtype_t dtype) {
     case NXD_DTYPE_F32: return (float)value_at(index);
     case NXD_DTYPE_BF16: return decode16(inputs16[0][index], 8);
     case NXD_DTYPE_F16: return decode16(inputs16[1][index], 5);
-    default: return floor(value_at(index) * 10);
+    default: return (double)(index % 61) - 30;
   }
 }
 
@@ -310,9 +310,21 @@ static void reductions(nxd_context_t* ctx, int rank, int size, void* memory) {
   }
 }
 
+/* Bytes come again after so many: each is the place's, and one more after each 251. */
+#define BYTES_PERIOD (251u * 256u)
+
+static char bytes_of_places[BYTES_PERIOD];
+
+static void fill_bytes_of_places(void) {
+  for (size_t i = 0; i < BYTES_PERIOD; ++i) bytes_of_places[i] = (char)(i * 7 + i / 251);
+}
+
 static void pattern(char* out, size_t n, int from, int to) {
-  for (size_t i = 0; i < n; ++i)
-    out[i] = (char)(i * 7 + (size_t)from * 31 + (size_t)to * 101 + i / 251);
+  const char own = (char)(from * 31 + to * 101);
+  for (size_t done = 0; done < n; done += BYTES_PERIOD) {
+    const size_t left = n - done < BYTES_PERIOD ? n - done : BYTES_PERIOD;
+    for (size_t i = 0; i < left; ++i) out[done + i] = (char)(bytes_of_places[i] + own);
+  }
 }
 
 /* A copy takes elements for bytes. Over the transport of one host's ranks each dtype is copied, and
@@ -548,6 +560,7 @@ static int has_memory_for_large(void) {
 int main(void) {
   fill_values16();
   fill_inputs16();
+  fill_bytes_of_places();
   const struct CMUnitTest tests[] = {
       TESTS_IN_EVERY_MEMORY(reductions, 1), TESTS_IN_EVERY_MEMORY(reductions, 2),
       TESTS_IN_EVERY_MEMORY(reductions, 3), TESTS_IN_EVERY_MEMORY(reductions, 4),

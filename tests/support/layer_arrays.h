@@ -272,41 +272,12 @@ class Workspace {
 };
 
 // x [..., in] by weight [out, in], transposed: [..., out].
-inline Numbers linear(const Numbers& x, const Numbers& weight, const Numbers* bias) {
-  Sizes shape = x.shape;
-  shape.back() = weight.size(0);
-  Numbers y(shape);
-  const int64_t in = weight.size(1), out = weight.size(0);
-  const int64_t rows = count_of(x.shape) / std::max<int64_t>(in, 1);
-  for (int64_t r = 0; in > 0 && r < rows; ++r) {
-    for (int64_t j = 0; j < out; ++j) {
-      double sum = bias ? bias->at(j) : 0;
-      for (int64_t k = 0; k < in; ++k) sum += x.at(r * in + k) * weight.at(j * in + k);
-      y.at(r * out + j) = sum;
-    }
-  }
-  return y;
-}
+Numbers linear(const Numbers& x, const Numbers& weight, const Numbers* bias);
 
 // Its gradients.
 struct LinearGrads {
   Numbers x, weight, bias;
 };
-inline LinearGrads linear_grads(const Numbers& x, const Numbers& weight, const Numbers& dy) {
-  LinearGrads grads{Numbers(x.shape), Numbers(weight.shape), Numbers({weight.size(0)})};
-  const int64_t in = weight.size(1), out = weight.size(0);
-  const int64_t rows = out > 0 ? count_of(dy.shape) / out : 0;
-  for (int64_t r = 0; r < rows; ++r) {
-    for (int64_t j = 0; j < out; ++j) {
-      const double d = dy.at(r * out + j);
-      grads.bias.at(j) += d;
-      for (int64_t k = 0; k < in; ++k) {
-        grads.x.at(r * in + k) += d * weight.at(j * in + k);
-        grads.weight.at(j * in + k) += d * x.at(r * in + k);
-      }
-    }
-  }
-  return grads;
-}
+LinearGrads linear_grads(const Numbers& x, const Numbers& weight, const Numbers& dy);
 
 }  // namespace nxd_test
