@@ -68,7 +68,7 @@ def _declarations(topics):
         for own in topics:
             declared += part(own)
     ffi = cffi.FFI()
-    ffi.set_source("nxd._raw.declarations", None)
+    ffi.set_source("nxd._declarations", None)
     ffi.cdef("\n".join(declared))
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "declarations.py"
@@ -193,7 +193,7 @@ def _package(api, topics, with_fields):
     """Where the topics are put together."""
     abi = next(m["value"] for m in api["macros"] if m["name"] == "NXD_ABI_VERSION")
     text = HEAD + '"""The header\'s topics, a module for each that has enums, keywords of options or fields '
-    text += 'of\nreports; `declarations` is what cffi knows of all."""\n\n'
+    text += 'of\nreports; nxd._declarations has what cffi knows of all."""\n\n'
     text += "from nxd._raw import " + _listed(with_fields)
     exported = []
     for t in sorted(topics, key=lambda t: t["name"]):
@@ -241,5 +241,5 @@ def files(api, sizes):
     with_fields = sorted(name for name, text in modules.items() if "\nFIELDS:" in text)
     return {PACKAGE + "enums.py": _enums(topics),
             PACKAGE + "_raw/__init__.py": _package(api, topics, with_fields),
-            PACKAGE + "_raw/declarations.py": _declarations(topics)} | {
+            PACKAGE + "_declarations.py": _declarations(topics)} | {
         PACKAGE + f"_raw/{name}.py": text for name, text in modules.items()}

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from nxd import _libtorch, _raw
-from nxd._raw.declarations import ffi
+from nxd._declarations import ffi
 
 CORE_NAME, ENGINE_NAME = "libnxd_core.so.0", "libnxd.so.0"
 # Libraries stay: objects that Python forgets at its end may still be destroyed.

@@ -1,6 +1,6 @@
 # Generated from include/nxd.h by scripts/bindings. Do not edit.
 """The header's topics, a module for each that has enums, keywords of options or fields of
-reports; `declarations` is what cffi knows of all."""
+reports; nxd._declarations has what cffi knows of all."""
 
 from nxd._raw import (
     base, buffer_layers, context, data, data_parallel, functional, layers, model,

@@ -5,7 +5,7 @@ program runs."""
 import _cffi_backend
 
 ffi = _cffi_backend.FFI(
-    "nxd._raw.declarations",
+    "nxd._declarations",
     _version=0x2601,
     _types=(
         (b'\x00\x00\x17\r\x00\x00\x15\x01\x00\x00\x00\x0f\x00\x00\x17\r\x00\x00\x00\x0f'
