@@ -25,7 +25,6 @@
 namespace nxd::kernels {
 namespace {
 
-constexpr size_t kSlabBytes = size_t{32} << 20;  // blocks up to kLargestInSlab share a slab
 constexpr size_t kSlack = size_t{256} << 20;
 constexpr uint64_t kLiveMark = 0x6E78645F6C697665;
 constexpr uint64_t kFreeMark = 0x6E78645F66726565;

@@ -11,6 +11,7 @@
 namespace nxd::kernels {
 
 constexpr size_t kPoolHeader = 64;                  // before each block
+constexpr size_t kSlabBytes = size_t{32} << 20;     // in which blocks lie beside each other
 constexpr size_t kLargestInSlab = size_t{4} << 20;  // a larger one has its own huge pages
 constexpr size_t kPoolClasses = 8 * 64;
 

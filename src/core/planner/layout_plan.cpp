@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "core/base/error.h"
+#include "core/kernels/pool_classes.h"
 #include "core/schedule/schedule_builders.h"
 
 namespace nxd {
@@ -16,7 +17,6 @@ constexpr int64_t kMostTokens = int64_t{1} << 28;
 // AdamW reads the gradient, both moments and the F32 value, and writes the latter three; with BF16
 // parameters also these.
 constexpr double kUpdateBytes = 28;
-constexpr double kSlab = 32 << 20;  // of the pool (core/kernels/memory_pool.cpp)
 // Microbatches whose products leave holes with malloc: later ones find those that have joined.
 constexpr double kKeptHoles = 2;
 // Microbatches that are received before they are needed.
@@ -110,35 +110,41 @@ LayoutPlan::LayoutPlan(const ModelSizes& model, const nxd_plan_machine_t& machin
   for (int rank = 0; rank < shape_.ranks; ++rank) add_finish(rank);
 }
 
-void LayoutPlan::add_stages(const PlanParts& parts, const std::vector<int>& layers) {
+// add(stage, how many, which part) for what each stage has: its layers, the first the embedding
+// too, and the last the head.
+template <class Add>
+void LayoutPlan::for_parts(const std::vector<int>& layers, const Add& add) const {
+  for (size_t stage = 0; stage < layers.size(); ++stage) {
+    add(static_cast<int>(stage), layers[stage], kLayer);
+  }
+  add(0, 1, kEmbedding);
+  add(shape_.stages() - 1, 1, kHead);
+}
+
+void LayoutPlan::add_stages(const PlanParts& all, const std::vector<int>& layers) {
   rank_elements_.assign(static_cast<size_t>(shape_.ranks), 0);
-  const auto add = [&](int stage, double count, const PlanPart& part) {
+  forward_.resize(layers.size());
+  input_ = weight_ = forward_;
+  const std::array<const PlanPart*, kParts> parts{&all.layer, &all.embedding, &all.head};
+  for_parts(layers, [&](int stage, double count, size_t index) {
+    const PlanPart& part = *parts[index];
     const auto s = static_cast<size_t>(stage);
     forward_[s] += count * part.forward;
     input_[s] += count * part.input;
     weight_[s] += count * part.weight;
     rank_elements_[static_cast<size_t>(shape_.rank_of(stage))] += count * number(part.elements);
-  };
-  const int stages = shape_.stages();
-  forward_.resize(layers.size());
-  input_ = weight_ = forward_;
-  for (int stage = 0; stage < stages; ++stage) {
-    add(stage, layers[static_cast<size_t>(stage)], parts.layer);
-  }
-  add(0, 1, parts.embedding);
-  add(stages - 1, 1, parts.head);
+  });
   if (model_.tied_embeddings && shape_.ranks == 1) {  // one matrix, and not two copies of it
     rank_elements_[0] -= number(model_.head_elements(layout_.tensor_parallel_size));
   }
-  for (int stage = 0; stage < stages; ++stage) {
-    const auto s = static_cast<size_t>(stage);
+  for (size_t s = 0; s < layers.size(); ++s) {
     costs_.forward.push_back(forward_[s].sum());
     costs_.backward_input.push_back(input_[s].sum());
     costs_.backward_weight.push_back(weight_[s].sum());
   }
   if (shape_.ranks > 1) {
     const int stride = ranks_of_stage();
-    costs_.transfer = message_time(machine_, stride * shape_.ranks, stride, parts.boundary_bytes);
+    costs_.transfer = message_time(machine_, stride * shape_.ranks, stride, all.boundary_bytes);
   }
 }
 
@@ -161,8 +167,8 @@ double LayoutPlan::slack_bytes(const BlockList& matrices) const {
 
 void LayoutPlan::add_memory(const std::vector<int>& layers) {
   const ModelMemory memory = model_memory(model_, machine_, layout_);
-  const std::array<const PartMemory*, 3> parts{&memory.layer, &memory.embedding, &memory.head};
-  std::array<double, 3> kept, slack;
+  const std::array<const PartMemory*, kParts> parts{&memory.layer, &memory.embedding, &memory.head};
+  std::array<double, kParts> kept, slack;
   for (size_t i = 0; i < parts.size(); ++i) {
     kept[i] = pool_bytes(parts[i]->kept);
     slack[i] = slack_bytes(parts[i]->matrices);
@@ -170,20 +176,16 @@ void LayoutPlan::add_memory(const std::vector<int>& layers) {
   stage_kept_.assign(layers.size(), 0);
   rank_other_.assign(static_cast<size_t>(shape_.ranks), 0);
   rank_heap_ = rank_other_;
-  std::vector<std::array<bool, 3>> has(rank_other_.size());
-  const auto add = [&](int stage, double count, size_t part) {
+  std::vector<std::array<bool, kParts>> has(rank_other_.size());
+  for_parts(layers, [&](int stage, double count, size_t part) {
     const auto rank = static_cast<size_t>(shape_.rank_of(stage));
     if (count == 0) return;
     stage_kept_[static_cast<size_t>(stage)] += count * kept[part];
     rank_other_[rank] += count * slack[part];
     rank_heap_[rank] += count * parts[part]->heap_bytes;
     has[rank][part] = true;
-  };
-  const int stages = shape_.stages();
-  for (int stage = 0; stage < stages; ++stage) add(stage, layers[static_cast<size_t>(stage)], 0);
-  add(0, 1, 1);
-  add(stages - 1, 1, 2);
-  std::map<std::array<bool, 3>, double> transient;
+  });
+  std::map<std::array<bool, kParts>, double> transient;
   for (size_t rank = 0; rank < has.size(); ++rank) {
     const auto [found, is_new] = transient.try_emplace(has[rank], 0);
     if (is_new) {
@@ -198,7 +200,8 @@ void LayoutPlan::add_memory(const std::vector<int>& layers) {
     rank_other_[rank] += found->second + left_by_parameters(rank_elements_[rank]);
   }
   const bool is_freed_first = layout_.num_microbatches == 1 && layout_.data_parallel_size == 1;
-  if (stages == 1 && is_freed_first) stage_kept_[0] -= taken_by_gradients(memory, layers[0]);
+  if (shape_.stages() == 1 && is_freed_first)
+    stage_kept_[0] -= taken_by_gradients(memory, layers[0]);
 }
 
 // With ZeRO parameters move to buckets. The last slab that had them stays, as others have blocks in
@@ -207,7 +210,7 @@ double LayoutPlan::left_by_parameters(double elements) const {
   const double copies = layout_.data_parallel_size;
   if (copies == 1 || layout_.zero_stage == 0) return 0;
   const double free = layout_.dtype == NXD_DTYPE_BF16 ? 1 : std::max(0.0, 1 - 2 / copies);
-  return free * std::min(kSlab, number(bytes_of(layout_.dtype)) * elements);
+  return free * std::min(number(kernels::kSlabBytes), number(bytes_of(layout_.dtype)) * elements);
 }
 
 // Gradients of one microbatch take blocks that the activations leave. The head's are there

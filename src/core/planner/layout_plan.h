@@ -41,7 +41,11 @@ class LayoutPlan {
     double reduction = 0, exposed = 0, optimizer = 0;
   };
 
-  void add_stages(const PlanParts& parts, const std::vector<int>& layers);
+  enum Part : size_t { kLayer, kEmbedding, kHead, kParts };
+
+  template <class Add>
+  void for_parts(const std::vector<int>& layers, const Add& add) const;
+  void add_stages(const PlanParts& all, const std::vector<int>& layers);
   void add_finish(int rank);
   void add_memory(const std::vector<int>& layers);
   double slack_bytes(const BlockList& matrices) const;

@@ -63,26 +63,14 @@ double pack_bytes(double columns, double rows, double depth) {
          (std::min(columns, kPackedColumns) + std::min(rows, kPackedRows));
 }
 
-class MemoryMaker {
+class MemoryMaker : PartSizes {
  public:
   MemoryMaker(const ModelSizes& model, const nxd_plan_machine_t& machine,
               const nxd_plan_layout_t& layout)
-      : model_(model),
-        tensor_(layout.tensor_parallel_size),
-        recompute_(layout.recompute != 0),
-        split_sequence_(layout.sequence_parallel != 0),
+      : PartSizes(model, layout),
         repeats_(layout.num_microbatches > 1),
         in_buckets_(layout.data_parallel_size > 1),
         is_pipeline_(layout.pipeline_parallel_size > 1),
-        element_(number(bytes_of(layout.dtype))),
-        tokens_(number(layout.microbatch_size) * number(layout.sequence_length)),
-        local_(split_sequence_ ? tokens_ / tensor_ : tokens_),
-        hidden_(number(model.hidden)),
-        query_(number(model.query_width(tensor_))),
-        key_(number(model.key_width(tensor_))),
-        mlp_(number(model.mlp_width(tensor_))),
-        table_(number(model.head_elements(tensor_))),
-        vocabulary_(table_ / hidden_),
         logit_rows_(number(rows_of_logits())),
         widens_(is_narrow() && machine.gemm_rate_bf16 < kOwnBf16 * machine.gemm_rate_f32) {}
 
@@ -171,9 +159,6 @@ class MemoryMaker {
     double count, columns, depth;
   };
 
-  bool is_bert() const { return model_.token_types > 0; }
-  bool is_narrow() const { return element_ < kF32Bytes; }
-
   int64_t rows_of_logits() const {
     const auto tokens = static_cast<int64_t>(tokens_);
     return std::min(tokens, kernels::logit_block_rows(tokens, static_cast<int64_t>(vocabulary_)));
@@ -193,16 +178,9 @@ class MemoryMaker {
     return is_narrow() && !widens_ ? 0 : kHolesLeft * bytes;
   }
 
-  const ModelSizes& model_;
-  int tensor_;
-  bool recompute_, split_sequence_;
   bool repeats_;     // there are gradients already when the last microbatch comes
   bool in_buckets_;  // gradients are
   bool is_pipeline_;
-  double element_;  // bytes
-  double tokens_;
-  double local_;  // tokens of this rank, where activations are not split by features
-  double hidden_, query_, key_, mlp_, table_, vocabulary_;
   double logit_rows_;  // of which the head forms the loss and its gradients at a time
   bool widens_;        // operands of BF16 products
 };

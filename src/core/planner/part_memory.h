@@ -3,13 +3,10 @@
 #include <vector>
 
 #include "core/model/model_sizes.h"
+#include "core/planner/part_sizes.h"
 #include "nxd.h"
 
 namespace nxd {
-
-constexpr double kF32Bytes = 4;
-
-inline int64_t bytes_of(nxd_dtype_t dtype) { return dtype == NXD_DTYPE_BF16 ? 2 : 4; }
 
 // Blocks of one size, in bytes.
 struct BlockCount {

@@ -1,29 +1,15 @@
 #include "core/planner/plan_parts.h"
 
-#include "core/planner/part_memory.h"
+#include "core/planner/part_sizes.h"
 
 namespace nxd {
 namespace {
 
-class PartMaker {
+class PartMaker : PartSizes {
  public:
   PartMaker(const ModelSizes& model, const nxd_plan_machine_t& machine,
             const nxd_plan_layout_t& layout)
-      : model_(model),
-        machine_(machine),
-        tensor_(layout.tensor_parallel_size),
-        recompute_(layout.recompute != 0),
-        split_sequence_(layout.sequence_parallel != 0),
-        element_(number(bytes_of(layout.dtype))),
-        tokens_(int64_t{layout.microbatch_size} * layout.sequence_length),
-        sequence_(layout.sequence_length),
-        local_(split_sequence_ ? tokens_ / tensor_ : tokens_),
-        hidden_(model.hidden),
-        query_(model.query_width(tensor_)),
-        key_(model.key_width(tensor_)),
-        mlp_(model.mlp_width(tensor_)),
-        vocabulary_(model.head_elements(tensor_) / model.hidden),
-        places_(group_places(machine, tensor_, 1)) {
+      : PartSizes(model, layout), machine_(machine), places_(group_places(machine, tensor_, 1)) {
     const bool bf16 = is_narrow();
     flops_ = bf16 ? machine.gemm_rate_bf16 : machine.gemm_rate_f32;
     attention_flops_ = flops_ * (bf16 ? machine.attention_share_bf16 : machine.attention_share_f32);
@@ -37,19 +23,18 @@ class PartMaker {
     PlanPart part;
     part.elements = model_.layer_elements(tensor_);
     const double products =
-        seconds(2.0 * number(tokens_) * number(model_.layer_matrix_elements(tensor_)), flops_);
+        seconds(2.0 * tokens_ * number(model_.layer_matrix_elements(tensor_)), flops_);
     // Half of the scores are never formed where a token sees no later one.
-    const double pairs = number(tokens_) * number(sequence_) / (model_.causal ? 2 : 1);
-    const double scores = seconds(4 * pairs * number(query_), attention_flops_);
-    const int64_t rope = model_.positions == 0 ? 2 * (query_ + key_) : 0;
-    const int64_t activation = model_.gated_mlp ? 3 * mlp_ : 2 * mlp_;
-    const int64_t activation_back = model_.gated_mlp ? 5 * mlp_ : 3 * mlp_;
+    const double pairs = tokens_ * sequence_ / (model_.causal ? 2 : 1);
+    const double scores = seconds(4 * pairs * query_, attention_flops_);
+    const double rope = model_.positions == 0 ? 2 * (query_ + key_) : 0;
+    const double activation = model_.gated_mlp ? 3 * mlp_ : 2 * mlp_;
+    const double activation_back = model_.gated_mlp ? 5 * mlp_ : 3 * mlp_;
     // Attention and the MLP: the input comes in, the partial sums go out.
-    part.forward = {products, scores,
-                    moved(8 * rows(local_) + number(tokens_) * number(rope + activation)),
+    part.forward = {products, scores, moved(8 * rows(local_) + tokens_ * (rope + activation)),
                     2 * input_mapping() + 2 * output_mapping()};
     part.input = {products, 2 * scores,
-                  moved(8 * rows(local_) + number(tokens_) * number(rope + activation_back)),
+                  moved(8 * rows(local_) + tokens_ * (rope + activation_back)),
                   2 * input_mapping_back() + 2 * output_mapping_back()};
     part.weight = {products, 0, 0, 2 * input_mapping()};
     if (!split_sequence_) part.weight.collectives = 0;
@@ -72,10 +57,9 @@ class PartMaker {
     PlanPart part;
     part.elements = model_.last_elements(tensor_) + model_.head_elements(tensor_);
     const int64_t matrix = model_.head_elements(tensor_);
-    part.forward.gemm = 3 * seconds(2.0 * number(tokens_) * number(matrix), flops_);
-    part.forward.elementwise = moved(4 * rows(local_)) + 3 * kF32Bytes * number(tokens_) *
-                                                             number(vocabulary_) /
-                                                             machine_.memory_bandwidth;
+    part.forward.gemm = 3 * seconds(2.0 * tokens_ * number(matrix), flops_);
+    part.forward.elementwise =
+        moved(4 * rows(local_)) + 3 * kF32Bytes * tokens_ * vocabulary_ / machine_.memory_bandwidth;
     part.forward.collectives = input_mapping() + input_mapping_back();
     part.input.elementwise = moved(4 * rows(local_));
     if (is_bert()) add_dense(part);
@@ -83,14 +67,11 @@ class PartMaker {
   }
 
  private:
-  bool is_bert() const { return model_.token_types > 0; }
-  bool is_narrow() const { return element_ < kF32Bytes; }
-
   // Each token passes a dense layer, an activation and a norm before the logits; the first token of
   // each sequence passes another dense layer. Each rank has these in full.
   void add_dense(PlanPart& head) const {
-    const double dense_tokens = number(local_ + tokens_ / sequence_);
-    const double product = seconds(2 * dense_tokens * number(hidden_) * number(hidden_), flops_);
+    const double dense_tokens = local_ + tokens_ / sequence_;
+    const double product = seconds(2 * dense_tokens * hidden_ * hidden_, flops_);
     head.forward.gemm += product;
     head.input.gemm += product;
     head.weight.gemm += product;
@@ -99,7 +80,7 @@ class PartMaker {
   }
 
   static double seconds(double operations, double rate) { return operations / rate; }
-  double rows(int64_t tokens) const { return number(tokens) * number(hidden_); }
+  double rows(double tokens) const { return tokens * hidden_; }
   double moved(double elements) const { return elements * element_ / machine_.memory_bandwidth; }
 
   double half_reduce(double element) const {
@@ -115,14 +96,7 @@ class PartMaker {
   double output_mapping() const { return split_sequence_ ? scatter() : reduce(); }
   double output_mapping_back() const { return split_sequence_ ? gather() : 0; }
 
-  const ModelSizes& model_;
   const nxd_plan_machine_t& machine_;
-  int tensor_;
-  bool recompute_, split_sequence_;
-  double element_;  // bytes
-  int64_t tokens_, sequence_;
-  int64_t local_;  // tokens of this rank, where activations are not split by features
-  int64_t hidden_, query_, key_, mlp_, vocabulary_;
   GroupPlaces places_;
   double flops_ = 0, attention_flops_ = 0;
 };
