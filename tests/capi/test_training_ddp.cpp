@@ -507,6 +507,27 @@ void buffers_are_counted(void**) {
   });
 }
 
+// Parameters move into buckets, from which their values are gathered: the blocks that they leave go
+// back to the system.
+void moved_parameters_leave_nothing(void**) {
+  on_copies(2, [](nxd_context_t* ctx, int, int, void*) {
+    constexpr uint64_t kParameters = 24, kElements = 1 << 20;
+    const Holder model(ctx, std::vector<std::vector<int64_t>>(kParameters, {kElements}),
+                       NXD_DTYPE_F32);
+    nxd_ddp_options_t options = NXD_DDP_OPTIONS_INIT;
+    options.zero_stage = 1;
+    const Ddp ddp = model.ddp(options);
+    nxd_group_t* world = nullptr;
+    NXD_TEST_OK(nxd_context_get_world_group(ctx, &world));
+    NXD_TEST_OK(nxd_barrier(world));
+    nxd_memory_stats_t memory = {};
+    memory.struct_size = sizeof memory;
+    NXD_TEST_OK(nxd_memory_get_stats(&memory));
+    NXD_TEST_CHECK(memory.bytes_reserved - memory.bytes_in_use < kParameters * kElements * 4 / 2);
+    NXD_TEST_OK(nxd_barrier(world));
+  });
+}
+
 // --- Ranks that differ, and ranks that are lost ------------------------------------------------
 
 void ranks_that_differ(void**) {
@@ -553,13 +574,21 @@ void a_lost_rank(void**) {
 
 int main() {
   const CMUnitTest tests[] = {
-      cmocka_unit_test(against_nxd_core),      cmocka_unit_test(sums),
-      cmocka_unit_test(parameters_left_out),   cmocka_unit_test(layers_that_add_themselves),
-      cmocka_unit_test(f32_gradients),         cmocka_unit_test(callers_hooks),
-      cmocka_unit_test(second_passes),         cmocka_unit_test(gradients_from_elsewhere),
-      cmocka_unit_test(first_values_are_sent), cmocka_unit_test(one_at_a_time),
-      cmocka_unit_test(any_order_of_ends),     cmocka_unit_test(buffers_are_counted),
-      cmocka_unit_test(ranks_that_differ),     cmocka_unit_test(a_lost_rank),
+      cmocka_unit_test(against_nxd_core),
+      cmocka_unit_test(sums),
+      cmocka_unit_test(parameters_left_out),
+      cmocka_unit_test(layers_that_add_themselves),
+      cmocka_unit_test(f32_gradients),
+      cmocka_unit_test(callers_hooks),
+      cmocka_unit_test(second_passes),
+      cmocka_unit_test(gradients_from_elsewhere),
+      cmocka_unit_test(first_values_are_sent),
+      cmocka_unit_test(one_at_a_time),
+      cmocka_unit_test(any_order_of_ends),
+      cmocka_unit_test(buffers_are_counted),
+      cmocka_unit_test(moved_parameters_leave_nothing),
+      cmocka_unit_test(ranks_that_differ),
+      cmocka_unit_test(a_lost_rank),
   };
   return cmocka_run_group_tests(tests, nullptr, nullptr);
 }
