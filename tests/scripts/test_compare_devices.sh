@@ -8,7 +8,7 @@ source=$1 build=$2
 need_built "$build/tests/model_on_device"
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
-export NEURON_COMPILE_CACHE_URL=$build/compile_cache
+export NEURON_COMPILE_CACHE_URL=${XDG_CACHE_HOME:-${HOME:-$build}/.cache}/nxd/test_programs
 
 "$source/scripts/compare_devices" --build "$build" --steps 3 bert | tee "$work/table"
 [[ $(grep -c '^| bert | ' "$work/table") == 4 ]]
