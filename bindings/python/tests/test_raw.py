@@ -61,7 +61,8 @@ class Raw(unittest.TestCase):
 
     def test_every_function_has_a_wrapper_or_is_said_to_be_raw(self):
         package = Path(raw.__file__).parent
-        source = "".join(path.read_text() for path in package.glob("*.py"))
+        written = set(package.glob("*.py")) - {package / "_declarations.py"}
+        source = "".join(path.read_text() for path in written)
         readme = (PYTHON_ROOT / "README.md").read_text()
         said = set(re.findall(r"`(\w+)`", readme[readme.index("Only there:"):].split("\n")[0]))
         without = set()
