@@ -1,7 +1,8 @@
 #!/usr/bin/env bash
 # Topics and rooms have one name everywhere. Each topic of the header has its file of src/capi, tests in
 # tests/capi that include nothing of src, and a file in each raw layer of the bindings, Python's only if it
-# has types for it. Each room of src/core and src/engine has a directory of its name in tests, or is named below with its reason.
+# has types for it. Each room of src/core and src/engine has a directory of its name in tests, or is named
+# below with its reason.
 # Broken copies of the tree fail.
 # usage: test_mirror.sh SOURCE_DIR BUILD_DIR
 set -euo pipefail
