@@ -93,6 +93,19 @@ struct SumOfProducts {
   }
 };
 
+// True where kernels of our own may work on x.
+bool kernels_run(const Context& context, const at::Tensor& x) {
+  return !context.plain_kernels() && !is_tracing() &&
+         (x.is_cpu() || (is_recorded(x) && records_kernels()));
+}
+
+// Products have a kernel in F64, too, which other operations do not.
+bool use_own_product(const Context& context, const at::Tensor& a, const at::Tensor& b,
+                     at::ScalarType out) {
+  const bool f64 = a.scalar_type() == at::kDouble && b.scalar_type() == at::kDouble;
+  return use_fused(context, a) || (f64 && out == at::kDouble && kernels_run(context, a));
+}
+
 }  // namespace
 
 Array array_of(const at::Tensor& x) {
@@ -101,22 +114,22 @@ Array array_of(const at::Tensor& x) {
 }
 
 bool use_fused(const Context& context, const at::Tensor& x) {
-  return !context.plain_kernels() && !is_tracing() &&
-         (x.is_cpu() || (is_recorded(x) && records_kernels())) &&
+  return kernels_run(context, x) &&
          (x.scalar_type() == at::kFloat || x.scalar_type() == at::kBFloat16);
 }
 
 at::Tensor matrix_product(const Context& context, const at::Tensor& a, bool transpose_a,
                           const at::Tensor& b, bool transpose_b, at::ScalarType out,
                           const at::Tensor& bias) {
-  if (!use_fused(context, a)) return reference_product(a, transpose_a, b, transpose_b, out, bias);
+  if (!use_own_product(context, a, b, out))
+    return reference_product(a, transpose_a, b, transpose_b, out, bias);
   return call_kernel(OperandProduct{transpose_a, transpose_b, out}, {a, b, bias})[0];
 }
 
 at::Tensor sum_of_products(const Context& context, const std::vector<at::Tensor>& a,
                            at::ArrayRef<at::Tensor> b, bool transpose_b, at::ScalarType out) {
   at::Tensor sum;
-  if (a.size() > 1 && use_fused(context, a[0])) {
+  if (a.size() > 1 && use_own_product(context, a[0], b[0], out)) {
     std::vector<at::Tensor> pairs;
     for (size_t i = 0; i < a.size(); ++i) pairs.insert(pairs.end(), {a[i], b[i]});
     return call_kernel(SumOfProducts{transpose_b, out}, pairs)[0];
@@ -130,7 +143,7 @@ at::Tensor sum_of_products(const Context& context, const std::vector<at::Tensor>
 
 void matrix_product_into(const Context& context, const at::Tensor& a, bool transpose_a,
                          const at::Tensor& b, bool transpose_b, at::Tensor& out) {
-  if (a.is_cpu() && use_fused(context, a)) {
+  if (a.is_cpu() && use_own_product(context, a, b, out.scalar_type())) {
     fused_product(a, transpose_a, b, transpose_b, out, false, {});
   } else {
     out.copy_(matrix_product(context, a, transpose_a, b, transpose_b, out.scalar_type()));
@@ -139,7 +152,7 @@ void matrix_product_into(const Context& context, const at::Tensor& a, bool trans
 
 void add_matrix_product(const Context& context, const at::Tensor& a, bool transpose_a,
                         const at::Tensor& b, bool transpose_b, at::Tensor& out) {
-  if (a.is_cpu() && use_fused(context, a)) {
+  if (a.is_cpu() && use_own_product(context, a, b, out.scalar_type())) {
     fused_product(a, transpose_a, b, transpose_b, out, true, {});
   } else {
     out.add_(matrix_product(context, a, transpose_a, b, transpose_b, out.scalar_type()));

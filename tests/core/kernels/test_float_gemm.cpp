@@ -92,8 +92,8 @@ void check_product(nxd_dtype_t in, nxd_dtype_t out, int64_t m, int64_t n, int64_
 }
 
 void products(void**) {
-  const int64_t sizes[][3] = {{1, 1, 1},    {3, 5, 7}, {65, 257, 66}, {4, 300, 64},
-                              {70, 1, 130}, {5, 6, 0}, {0, 4, 3},     {4, 0, 3}};
+  const int64_t sizes[][3] = {{1, 1, 1}, {3, 5, 7}, {65, 257, 66}, {4, 300, 64},  {70, 1, 130},
+                              {5, 6, 0}, {0, 4, 3}, {4, 0, 3},     {75, 40, 513}, {2, 1030, 5}};
   for (const auto& [m, n, k] : sizes) {
     for (int variant = 0; variant < 32; ++variant) {
       check_product(NXD_DTYPE_F64, NXD_DTYPE_F64, m, n, k, variant);
@@ -101,6 +101,30 @@ void products(void**) {
       check_product(NXD_DTYPE_F16, NXD_DTYPE_F32, m, n, k, variant);
       check_product(NXD_DTYPE_F32, NXD_DTYPE_F32, m, n, k, variant);
     }
+  }
+}
+
+// The bits of an element in f64 are those of its row and column alone.
+void parts(void**) {
+  constexpr int64_t kRows = 43, kCols = 1045, kInner = 300;
+  Values a(NXD_DTYPE_F64, kRows * kInner, 1), b(NXD_DTYPE_F64, kInner * kCols, 2);
+  Values c(NXD_DTYPE_F64, kRows * kCols, 3);
+  for (int64_t i = 0; i < kRows * kInner; ++i) a.set(i, std::sin(static_cast<double>(i)));
+  for (int64_t i = 0; i < kInner * kCols; ++i) b.set(i, std::cos(static_cast<double>(i)));
+  GemmArgs args{.m = kRows, .n = kCols, .k = kInner, .lda = kInner, .ldb = kCols, .ldc = kCols};
+  args.a = a.bytes.data();
+  args.b = b.bytes.data();
+  args.c = c.bytes.data();
+  args.in_dtype = args.out_dtype = NXD_DTYPE_F64;
+  float_gemm(args);
+  args.m = args.n = 1;
+  for (int64_t i = 0; i < kRows * kCols; i += 97) {
+    double element = 0;
+    args.a = &a.as<double>(i / kCols * kInner);
+    args.b = &b.as<double>(i % kCols);
+    args.c = &element;
+    float_gemm(args);
+    assert_true(element == c.get(i));
   }
 }
 
@@ -156,6 +180,7 @@ void rows(void**) {
 }  // namespace
 
 int main() {
-  const CMUnitTest tests[] = {cmocka_unit_test(products), cmocka_unit_test(rows)};
+  const CMUnitTest tests[] = {cmocka_unit_test(products), cmocka_unit_test(parts),
+                              cmocka_unit_test(rows)};
   return cmocka_run_group_tests(tests, nullptr, nullptr);
 }
