@@ -259,7 +259,7 @@ inline Run train(nxd_module_t* model, const ModelOracle& oracle, int steps) {
 // Reports a difference beyond tol * max(1, |want|).
 inline void check_loss(const char* what, double got, double want, double tol) {
   if (std::fabs(got - want) <= tol * std::max(1.0, std::fabs(want))) return;
-  nxd_test_fail(__FILE__, __LINE__, "%s: expected %.9g, got %.9g", what, want, got);
+  nxd_test_fail(__FILE__, __LINE__, "%s: expected %.15g, got %.15g", what, want, got);
 }
 
 // Reports a difference beyond tol * max|want| + floor in any element.

@@ -83,13 +83,6 @@ std::array<double, 2> circle(double u) {
 
 uint64_t top_53(uint32_t high, uint32_t low) { return ((uint64_t{high} << 32) | low) >> 11; }
 
-// The 32-bit words below this threshold are the true draws.
-uint64_t threshold(double probability) {
-  check_argument(probability >= 0 && probability <= 1, "probability: expected 0 to 1, got ",
-                 probability);
-  return static_cast<uint64_t>(probability * 0x1p32);
-}
-
 template <class T>
 T scaled_uniform(uint64_t bits, double low, double high) {
   // A float keeps the top 24 bits, so that [0, 1) stays [0, 1).
@@ -198,10 +191,16 @@ void RandomSite::fill_normal(nxd_dtype_t dtype, void* out, uint64_t first, size_
   });
 }
 
+uint64_t RandomSite::bernoulli_bound(double probability) {
+  check_argument(probability >= 0 && probability <= 1, "probability: expected 0 to 1, got ",
+                 probability);
+  return static_cast<uint64_t>(probability * 0x1p32);
+}
+
 void RandomSite::fill_bernoulli(uint8_t* out, uint64_t first, size_t count,
                                 double probability) const {
   check_argument(out || count == 0, "out: expected room for ", count, " elements, got NULL");
-  const uint64_t bound = threshold(probability);
+  const uint64_t bound = bernoulli_bound(probability);
   for (size_t i = 0; i < count;) {
     const uint64_t index = first + i;
     const std::array<uint32_t, 4> words = block(index / 4);

@@ -20,6 +20,8 @@ std::array<uint32_t, 4> philox4x32_10(std::array<uint32_t, 4> counter, std::arra
 class RandomSite {
  public:
   RandomSite(uint64_t seed, std::string_view name);
+  // The site that has this key() and this draw().
+  RandomSite(std::array<uint32_t, 2> key, uint64_t draw) : key_(key), draw_(draw) {}
 
   // The draws of this site in a training step and microbatch; a fresh site draws for (0, 0).
   RandomSite at(int64_t step, int64_t microbatch) const;
@@ -37,9 +39,13 @@ class RandomSite {
   // 1 with the probability, else 0.
   void fill_bernoulli(uint8_t* out, uint64_t first, size_t count, double probability) const;
 
+  // fill_bernoulli gives 1 where an element's 32-bit word lies below this.
+  static uint64_t bernoulli_bound(double probability);
+
   // For kernels that compute blocks themselves: block number b of the site is philox4x32_10 of the
   // counter (low, high word of b; low, high word of draw) and the key, and word16(i) is the i %
-  // 8-th 16 bits of block i / 8, lower half of each word first.
+  // 8-th 16 bits of block i / 8, lower half of each word first; the 32-bit word of element i is the
+  // i % 4-th of block i / 4.
   std::array<uint32_t, 2> key() const { return key_; }
   uint64_t draw() const { return draw_; }
 

@@ -8,6 +8,7 @@
 #include "core/kernels/attention_tiled.h"
 #include "core/kernels/attention_tiles.h"
 #include "core/kernels/bf16.h"
+#include "core/kernels/dropout.h"
 #include "core/kernels/elementwise.h"
 #include "core/kernels/gemm.h"
 #include "core/kernels/memory_pool.h"
@@ -24,7 +25,7 @@ constexpr int64_t kKeyBlock = 512;
 struct Buffers {
   Workspace k, v, q, dout;          // dense copies of strided views
   Workspace bias;                   // [key_length]
-  Workspace scores, dscores;        // [kQueryBlock, kKeyBlock] f32
+  Workspace scores, dscores, kept;  // [kQueryBlock, kKeyBlock] f32
   Workspace probabilities, dgrads;  // the same in BF16
   Workspace accumulator, dk, dv;    // f32
   Workspace rows;                   // max and sum, or delta: f32
@@ -101,6 +102,19 @@ class Attention {
     return block;
   }
 
+  // The factors of the dropout of a block of scores; null: there is none.
+  const float* kept(Buffers& buffers, int64_t b, int64_t h, int64_t first_row, int64_t first_key,
+                    const ScoreBlock& block) const {
+    if (!shape_.dropout) return nullptr;
+    auto* factors = buffers.kept.get<float>(kQueryBlock * kKeyBlock * sizeof(float));
+    for (int64_t r = 0; r < block.rows; ++r) {
+      const uint64_t first = plan_.first_weight(b, h, first_row + r);
+      draw_kept_factors(shape_.dropout->site, first + static_cast<uint64_t>(first_key), block.cols,
+                        shape_.dropout->keep, factors + r * block.cols);
+    }
+    return factors;
+  }
+
   static size_t bytes(int64_t elements) { return static_cast<size_t>(elements) * sizeof(Bf16); }
 
   const AttentionPlan& plan_;
@@ -139,7 +153,8 @@ struct Forward : Attention {
     const int64_t first = plan_.keys().begin(row), limit = plan_.keys().end(row + rows - 1);
     for (int64_t key = first; key < limit; key += kKeyBlock) {
       const int64_t cols = std::min(kKeyBlock, limit - key);
-      const ScoreBlock block = scores(buffers, queries, keys, mask, row, rows, key, cols);
+      ScoreBlock block = scores(buffers, queries, keys, mask, row, rows, key, cols);
+      block.kept = kept(buffers, b, h, row, key, block);
       softmax_step(block, d, max, sum, sums);
       product(Trans::kNo, Trans::kNo, rows, d, cols, block.probabilities, skip_rows(values, key),
               sums, key > first);
@@ -199,7 +214,8 @@ struct Backward : Attention {
     if (limit <= first) std::fill_n(sums, rows * d, 0.0F);
     for (int64_t key = first; key < limit; key += kKeyBlock) {
       const int64_t cols = std::min(kKeyBlock, limit - key);
-      const ScoreBlock block = scores(buffers, queries, head.keys, head.mask, row, rows, key, cols);
+      ScoreBlock block = scores(buffers, queries, head.keys, head.mask, row, rows, key, cols);
+      block.kept = kept(buffers, b, h, row, key, block);
       product(Trans::kNo, Trans::kYes, rows, cols, d, grads, skip_rows(head.values, key), dp,
               false);
       softmax_step_backward(block, dp, maxima, maxima + shape_.query_length, delta, ds);

@@ -1,7 +1,9 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 
+#include "core/base/philox.h"
 #include "nxd.h"
 
 namespace nxd::kernels {
@@ -12,6 +14,15 @@ struct HeadView {
   int64_t batch_stride = 0;
   int64_t seq_stride = 0;
   int64_t head_stride = 0;
+};
+
+// A dropout of the probabilities: each is kept by the word of its number, and divided by keep.
+// Numbers are those of [batch, heads, query_length, key_length], where the query heads are a part
+// of all heads.
+struct WeightDropout {
+  RandomSite site;
+  double keep;  // above 0
+  int64_t heads, first_head;
 };
 
 // Query head h uses key/value head h / (query_heads / kv_heads). With causal the last query sees
@@ -28,12 +39,13 @@ struct AttentionShape {
   bool causal = false;
   const uint8_t* key_mask = nullptr;  // [batch, key_length], 1: keep; null: all
   int64_t window = 0;                 // 0: none; only with causal
+  std::optional<WeightDropout> dropout = std::nullopt;
 };
 
 constexpr int64_t kAttentionStatistics = 2;
 
-// out = softmax(scale q k^T) v, block by block, never holding more than a block of the scores.
-// dtype F32 or BF16 is that of q, k, v and out; sums and statistics are f32; with BF16 the
+// out = dropout(softmax(scale q k^T)) v, block by block, never holding more than a block of the
+// scores. dtype F32 or BF16 is that of q, k, v and out; sums and statistics are f32; with BF16 the
 // probabilities are rounded to BF16 for the second product, as in FlashAttention (Dao 2022).
 //   q, out: [batch, query_length, query_heads, head_dim]
 //   k, v:   [batch, key_length, kv_heads, head_dim]
@@ -49,7 +61,8 @@ void attention_forward(nxd_dtype_t dtype, const AttentionShape& shape, const Hea
                        float* statistics);
 
 // Gradients; dq, dk and dv are overwritten and may alias nothing else. The scores are computed
-// again from the statistics. Gradients sum over the heads of a group in f32 and are rounded once.
+// again from the statistics, and the words of the dropout drawn again. Gradients sum over the heads
+// of a group in f32 and are rounded once.
 void attention_backward(nxd_dtype_t dtype, const AttentionShape& shape, const HeadView& q,
                         const HeadView& k, const HeadView& v, const HeadView& out,
                         const float* statistics, const HeadView& dout, const HeadView& dq,

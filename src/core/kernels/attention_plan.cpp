@@ -21,6 +21,9 @@ AttentionPlan::AttentionPlan(nxd_dtype_t dtype, const AttentionShape& shape)
   check_argument(shape.window == 0 || (shape.window > 0 && shape.causal),
                  "attention: expected a window of at least 0, and 0 without causal, got ",
                  shape.window);
+  check_argument(!shape.dropout || (shape.dropout->keep > 0 && shape.dropout->keep <= 1),
+                 "attention: expected a dropout that keeps with a probability above 0, got ",
+                 shape.dropout ? shape.dropout->keep : 0);
   group_ = shape.query_heads / shape.kv_heads;
   keys_ = {shape.key_length, shape.causal, shape.key_length - shape.query_length, shape.window};
 }

@@ -69,6 +69,12 @@ class AttentionPlan {
     return (b * shape_.query_heads + h) * kAttentionStatistics * shape_.query_length + row;
   }
 
+  // The number of the first weight of a query, where there is a dropout.
+  uint64_t first_weight(int64_t b, int64_t h, int64_t row) const {
+    const int64_t head = b * shape_.dropout->heads + shape_.dropout->first_head + h;
+    return static_cast<uint64_t>((head * shape_.query_length + row) * shape_.key_length);
+  }
+
   // Scores times this are exponents of 2.
   float exponent_scale() const { return static_cast<float>(shape_.scale * std::numbers::log2e); }
 

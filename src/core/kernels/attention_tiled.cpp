@@ -26,8 +26,8 @@ struct HeadBuffers {
 
 // A thread's block of queries.
 struct RowBuffers {
-  Workspace queries, grads, query_pairs, grad_pairs, scratch, score_grad_pairs, score_grads, rows,
-      sums;
+  Workspace queries, grads, query_pairs, grad_pairs, scratch, score_grad_pairs, score_grads, kept,
+      rows, sums;
 };
 
 HeadBuffers& head_buffers() {
@@ -84,6 +84,7 @@ struct HeadWork {
     head.width = width();
     head.scale = static_cast<float>(shape().scale);
     head.exponent_scale = plan.exponent_scale();
+    if (shape().dropout) head.dropout = &*shape().dropout;
     const int64_t padded_keys = padded(head.length, kTileKeys);
     auto* bias = buffers.bias.get<float>(floats(padded_keys));
     std::fill(bias + head.length, bias + padded_keys, 0.0F);
@@ -116,6 +117,7 @@ struct Forward : HeadWork {
     AttentionRows queries;
     queries.first_row = row;
     queries.rows = std::min(kForwardRows, shape().query_length - row);
+    if (keys.dropout) queries.first_weight = plan.first_weight(b, h, row);
     queries.queries =
         rows(buffers.queries, source(q, b, h, row, queries.rows), padded(queries.rows, kTileRows));
     auto* max = buffers.rows.get<float>(floats(2 * kForwardRows));
@@ -168,6 +170,7 @@ struct Backward : HeadWork {
     block.score_grad_pairs = buffers.score_grad_pairs.get<float>(floats(words));
     block.score_grads = words_pack(keys.dtype) == 1 ? block.score_grad_pairs
                                                     : buffers.score_grads.get<float>(floats(words));
+    if (keys.dropout) block.kept = buffers.kept.get<float>(floats(words));
     const int64_t count = block.rows.rows, padded_count = padded(count, kTileRows);
     auto* sums = buffers.sums.get<float>(floats(padded_count * keys.width));
     std::fill_n(sums, padded_count * keys.width, 0.0F);
@@ -186,6 +189,7 @@ struct Backward : HeadWork {
     const int64_t padded_count = padded(count, kTileRows);
     block.rows.first_row = row;
     block.rows.rows = count;
+    if (shape().dropout) block.rows.first_weight = plan.first_weight(b, h, row);
     const SourceRows some_queries = source(q, b, h, row, count);
     const SourceRows some_grads = source(dout, b, h, row, count);
     block.rows.queries = rows(buffers.queries, some_queries, padded_count);

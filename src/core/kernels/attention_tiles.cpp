@@ -7,6 +7,7 @@
 
 #include "core/base/dtype.h"
 #include "core/base/error.h"
+#include "core/kernels/dropout.h"
 #include "core/kernels/vector_targets.h"
 
 #undef HWY_TARGET_INCLUDE
@@ -99,12 +100,21 @@ HWY_INLINE void score_tile(const ForwardBlock& block, int64_t strip, int64_t key
   });
 }
 
+// The factors of the dropout of a row's probabilities with the keys begin ... end.
+HWY_INLINE void draw_kept_row(const AttentionHead& head, const AttentionRows& rows, int64_t row,
+                              int64_t begin, int64_t end, float* kept) {
+  draw_kept_factors(head.dropout->site,
+                    rows.first_weight + static_cast<uint64_t>(row * head.length + begin),
+                    end - begin, head.dropout->keep, kept);
+}
+
 // Scores to words of exponentials, each row where it was; what was summed before shrinks where a
-// row's maximum grows.
-template <class Words>
+// row's maximum grows. Words are times the factors of the dropout, and sums are without it.
+template <class Words, bool kDropout>
 HWY_INLINE void exponentials(const ForwardBlock& block, int64_t strip, const float* rowmax,
                              float* max, float* sum, float* sums) {
   const ForwardBlock::Keys keys = block.keys_of(strip);
+  HWY_ALIGN float kept[kDropout ? kForwardKeys + kPanel : 1];
   const int64_t width = block.head.width;
   for (int64_t r = strip; r < strip + kTall; ++r) {
     const V largest = load_full(rowmax + (r - strip) * kStep);
@@ -127,16 +137,24 @@ HWY_INLINE void exponentials(const ForwardBlock& block, int64_t strip, const flo
     const auto exponential = [&](const float* score) NXD_INLINE_LAMBDA {
       return Words::exp2(hn::Sub(load_full(score), offset));
     };
+    const float* const begin = x;
+    if constexpr (kDropout) {
+      draw_kept_row(block.head, block.rows, r, keys.vectors_begin(), keys.vectors_end(), kept);
+    }
+    const auto dropped = [&](V value, const float* score) NXD_INLINE_LAMBDA {
+      if constexpr (kDropout) return hn::Mul(value, load_full(kept + (score - begin)));
+      return value;
+    };
     V even = hn::Zero(kD), odd = hn::Zero(kD);
     for (; x + kPanel <= end; x += kPanel, to += kPanel / Words::kPack) {
       const V first = exponential(x), second = exponential(x + kStep);
-      Words::store_row(first, second, to);
+      Words::store_row(dropped(first, x), dropped(second, x + kStep), to);
       even = hn::Add(even, first);
       odd = hn::Add(odd, second);
     }
     if (x < end) {
       const V first = exponential(x);
-      Words::store_row(first, to);
+      Words::store_row(dropped(first, x), to);
       even = hn::Add(even, first);
     }
     sum[r] += hn::GetLane(hn::SumOfLanes(kD, hn::Add(even, odd)));
@@ -190,7 +208,11 @@ void forward(const AttentionHead& head, const AttentionRows& rows, float* scratc
     }
     for (int64_t strip = 0; strip < rows.rows; strip += kTall) {
       if (block.keys_of(strip).none()) continue;
-      exponentials<Words>(block, strip, rowmax + strip * kStep, max, sum, sums);
+      if (head.dropout) {
+        exponentials<Words, true>(block, strip, rowmax + strip * kStep, max, sum, sums);
+      } else {
+        exponentials<Words, false>(block, strip, rowmax + strip * kStep, max, sum, sums);
+      }
     }
     add_values<Words>(block, sums);
   }
@@ -249,7 +271,7 @@ struct GradientPlaces {
 };
 
 // Probabilities and score gradients of kShort rows with a panel of keys, or its first half.
-template <class Words, int kVectors>
+template <class Words, int kVectors, bool kDropout>
 HWY_INLINE void gradient_tile(const AttentionHead& head, const AttentionGradients& block,
                               int64_t row, int64_t key, const GradientPlaces<Words>& places) {
   const int64_t row_words = head.row_words(), depth = head.depth();
@@ -272,7 +294,14 @@ HWY_INLINE void gradient_tile(const AttentionHead& head, const AttentionGradient
     V& ds = products.sum[r][n];
     const V shifted = hn::MulAdd(p, exponent_scale, hn::Sub(bias, set(block.maxima[row + r])));
     p = hide(hn::Mul(Words::exp2(shifted), set(block.factors[row + r])));
-    ds = hide(hn::Mul(hn::Mul(p, hn::Sub(ds, set(block.delta[row + r]))), scale));
+    if constexpr (kDropout) {
+      const V kept =
+          load_full(block.kept + (row + r) * block.stride + key - block.first_key + n * kStep);
+      ds = hide(hn::Mul(hn::Mul(p, hn::MulSub(ds, kept, set(block.delta[row + r]))), scale));
+      p = hide(hn::Mul(p, kept));
+    } else {
+      ds = hide(hn::Mul(hn::Mul(p, hn::Sub(ds, set(block.delta[row + r]))), scale));
+    }
   };
   if (mask.whole) {
     scores.each([&](auto r, auto n) NXD_INLINE_LAMBDA {
@@ -288,21 +317,29 @@ HWY_INLINE void gradient_tile(const AttentionHead& head, const AttentionGradient
   places.store(scores, products);
 }
 
-template <class Words>
+template <class Words, bool kDropout>
 void gradient_tiles(const AttentionHead& head, const AttentionGradients& block, int64_t begin,
                     int64_t end) {
+  const int64_t rows = padded(block.rows.rows, kTileRows);
+  for (int64_t row = 0; kDropout && row < rows; ++row) {
+    const int64_t first = std::max(begin, head.begin(block.rows.first_row + row));
+    const int64_t last = std::min(end, head.end(block.rows.first_row + row));
+    if (first >= last) continue;
+    draw_kept_row(head, block.rows, row, first, last,
+                  block.kept + row * block.stride + first - block.first_key);
+  }
   for (int64_t key = begin; key < end; key += kPanel) {
-    for (int64_t row = 0; row < padded(block.rows.rows, kTileRows); row += kShort) {
+    for (int64_t row = 0; row < rows; row += kShort) {
       const GradientPlaces<Words> places(block, row, key);
       const int64_t first = block.rows.first_row + row;
       const int64_t seen = head.end(first + kShort - 1) - key;
       if (seen <= 0 || head.begin(first) >= key + kPanel) {
         places.template store_zeros<2>(0);
       } else if (seen <= kStep) {
-        gradient_tile<Words, 1>(head, block, row, key, places);
+        gradient_tile<Words, 1, kDropout>(head, block, row, key, places);
         places.template store_zeros<1>(kStep);
       } else {
-        gradient_tile<Words, 2>(head, block, row, key, places);
+        gradient_tile<Words, 2, kDropout>(head, block, row, key, places);
       }
     }
   }
@@ -387,7 +424,11 @@ void TilesForward(const AttentionHead& head, const AttentionRows& rows, float* s
 void TilesScores(const AttentionHead& head, const AttentionGradients& block, int64_t begin,
                  int64_t end) {
   with_words(head.dtype, [&](auto words) HWY_ATTR {
-    gradient_tiles<decltype(words)>(head, block, begin, end);
+    if (head.dropout) {
+      gradient_tiles<decltype(words), true>(head, block, begin, end);
+    } else {
+      gradient_tiles<decltype(words), false>(head, block, begin, end);
+    }
   });
 }
 

@@ -2,6 +2,7 @@
 
 #include <cstdint>
 
+#include "core/base/philox.h"
 #include "core/kernels/attention_plan.h"
 #include "nxd.h"
 
@@ -43,6 +44,7 @@ struct AttentionHead : SeenKeys {
   const float* bias = nullptr;          // [padded(length, kTileKeys)]: 0 or -infinity; null: zeros
   float scale = 1;
   float exponent_scale = 1;  // scale log2(e): scores are exponents of 2
+  const WeightDropout* dropout = nullptr;
 
   // Words of a row: those that hold head_dim, and all.
   int64_t depth() const { return padded(head_dim, words_pack(dtype)) / words_pack(dtype); }
@@ -54,6 +56,7 @@ struct AttentionRows {
   int64_t first_row = 0;
   int64_t rows = 0;
   const float* queries = nullptr;  // of padded(rows, kTileRows) rows
+  uint64_t first_weight = 0;       // number of the first row's first, with dropout
 };
 
 constexpr int64_t kForwardRows = 48;   // queries of a block, a multiple of kTileRows
@@ -84,6 +87,7 @@ struct AttentionGradients {
   float* probability_pairs = nullptr;  // [padded rows / pack, keys of the block], pairs of rows
   float* score_grad_pairs = nullptr;
   float* score_grads = nullptr;  // pairs of keys; in f32 the same as score_grad_pairs
+  float* kept = nullptr;         // [padded rows, keys of the block]: a dropout's factors, or null
 };
 
 // Probabilities and score gradients of keys begin ... end of the head, multiples of kTileKeys.

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <type_traits>
 
 #include "core/kernels/vector_targets.h"
 
@@ -49,7 +50,14 @@ HWY_INLINE V logit(const Lanes& lanes, const float* scores, const float* bias, i
   return x;
 }
 
-template <bool kBias>
+// A vector of a dropout's factors, times value.
+template <bool kDropout, class Lanes>
+HWY_INLINE V dropped(const Lanes& lanes, V value, const float* kept, int64_t i) {
+  if constexpr (kDropout) return hn::Mul(value, lanes.load(kept + i));
+  return value;
+}
+
+template <bool kBias, bool kDropout>
 void Step(const ScoreBlock& block, int64_t head_dim, float* max, float* sum, float* accumulator) {
   const V scale = set(block.exponent_scale);
   for (int64_t r = 0; r < block.rows; ++r) {
@@ -58,6 +66,7 @@ void Step(const ScoreBlock& block, int64_t head_dim, float* max, float* sum, flo
     const float* bias = kBias ? block.bias + visible.begin : nullptr;
     Bf16* row = block.probabilities + r * block.cols;
     Bf16* out = row + visible.begin;
+    const float* kept = kDropout ? block.kept + r * block.cols + visible.begin : nullptr;
     Accumulators largest(-HUGE_VALF);
     sweep4(visible.size(), [&](auto part, int64_t i, auto lanes) HWY_ATTR {
       const V x = logit<kBias>(lanes, scores, bias, i, scale, hn::Zero(kD));
@@ -77,14 +86,14 @@ void Step(const ScoreBlock& block, int64_t head_dim, float* max, float* sum, flo
     sweep4(visible.size(), [&](auto part, int64_t i, auto lanes) HWY_ATTR {
       const V p = exp2_below<4>(logit<kBias>(lanes, scores, bias, i, scale, offset));
       sums.v[part()] = hn::Add(sums.v[part()], lanes.fill(p, 0));
-      lanes.store(p, out + i);
+      lanes.store(dropped<kDropout>(lanes, p, kept, i), out + i);
     });
     sum[r] += sums.sum();
     fill_hidden(block, visible, row);
   }
 }
 
-template <bool kBias>
+template <bool kBias, bool kDropout>
 void StepBackward(const ScoreBlock& block, const float* dprobabilities, const float* maxima,
                   const float* factors, const float* delta, Bf16* score_grads) {
   const V scale = set(block.scale), exponent_scale = set(block.exponent_scale);
@@ -94,6 +103,7 @@ void StepBackward(const ScoreBlock& block, const float* dprobabilities, const fl
     const float* scores = block.scores + start;
     const float* bias = kBias ? block.bias + visible.begin : nullptr;
     const float* dp = dprobabilities + start;
+    const float* kept = kDropout ? block.kept + start : nullptr;
     Bf16* p_out = block.probabilities + start;
     Bf16* ds_out = score_grads + start;
     const V offset = set(-maxima[r]);
@@ -102,8 +112,9 @@ void StepBackward(const ScoreBlock& block, const float* dprobabilities, const fl
     sweep(visible.size(), [&](int64_t i, auto lanes) HWY_ATTR {
       const V x = logit<kBias>(lanes, scores, bias, i, exponent_scale, offset);
       const V p = hn::Mul(exp2_below<4>(x), factor);
-      const V ds = hn::Mul(hn::Mul(p, hn::Sub(lanes.load(dp + i), shift)), scale);
-      lanes.store(p, p_out + i);
+      const V grad = dropped<kDropout>(lanes, lanes.load(dp + i), kept, i);
+      const V ds = hn::Mul(hn::Mul(p, hn::Sub(grad, shift)), scale);
+      lanes.store(dropped<kDropout>(lanes, p, kept, i), p_out + i);
       lanes.store(ds, ds_out + i);
     });
     fill_hidden(block, visible, block.probabilities + row);
@@ -111,22 +122,35 @@ void StepBackward(const ScoreBlock& block, const float* dprobabilities, const fl
   }
 }
 
+// body(has a bias, has a dropout) with compile-time constants.
+template <class Body>
+HWY_INLINE void with_form(const ScoreBlock& block, const Body& body) {
+  const auto with_dropout = [&](auto bias) HWY_ATTR {
+    if (block.kept) {
+      body(bias, std::true_type{});
+    } else {
+      body(bias, std::false_type{});
+    }
+  };
+  if (block.bias) {
+    with_dropout(std::true_type{});
+  } else {
+    with_dropout(std::false_type{});
+  }
+}
+
 void SoftmaxStep(const ScoreBlock& block, int64_t head_dim, float* max, float* sum,
                  float* accumulator) {
-  if (block.bias) {
-    Step<true>(block, head_dim, max, sum, accumulator);
-  } else {
-    Step<false>(block, head_dim, max, sum, accumulator);
-  }
+  with_form(block, [&](auto bias, auto dropout) HWY_ATTR {
+    Step<bias(), dropout()>(block, head_dim, max, sum, accumulator);
+  });
 }
 
 void SoftmaxStepBackward(const ScoreBlock& block, const float* dprobabilities, const float* maxima,
                          const float* factors, const float* delta, Bf16* score_grads) {
-  if (block.bias) {
-    StepBackward<true>(block, dprobabilities, maxima, factors, delta, score_grads);
-  } else {
-    StepBackward<false>(block, dprobabilities, maxima, factors, delta, score_grads);
-  }
+  with_form(block, [&](auto bias, auto dropout) HWY_ATTR {
+    StepBackward<bias(), dropout()>(block, dprobabilities, maxima, factors, delta, score_grads);
+  });
 }
 
 void SoftmaxFinish(nxd_dtype_t dtype, int64_t rows, int64_t head_dim, const float* max,

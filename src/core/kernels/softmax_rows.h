@@ -19,7 +19,8 @@ struct ScoreBlock {
   int64_t window = 0;  // columns that a row sees at most; 0: all
   float scale = 1;
   float exponent_scale = 1;       // scale log2(e)
-  Bf16* probabilities = nullptr;  // [rows, cols], written
+  Bf16* probabilities = nullptr;  // [rows, cols], written; times the factors of kept
+  const float* kept = nullptr;    // [rows, cols]: a dropout's factors; null: ones
 };
 
 // Online softmax (Milakov and Gimelshein 2018, as in FlashAttention): probabilities relative to the
@@ -35,8 +36,8 @@ void softmax_finish(nxd_dtype_t dtype, int64_t rows, int64_t head_dim, const flo
                     const float* sum, const float* accumulator, int64_t accumulator_stride,
                     void* out, int64_t out_stride, float* maxima, float* factors);
 
-// probabilities = 2^(scores exponent_scale - maxima) factors; score_grads = probabilities
-// (dprobabilities - delta) scale, [rows, cols].
+// p = 2^(scores exponent_scale - maxima) factors; score_grads = p (dprobabilities kept - delta)
+// scale, and probabilities = p kept, [rows, cols].
 void softmax_step_backward(const ScoreBlock& block, const float* dprobabilities,
                            const float* maxima, const float* factors, const float* delta,
                            Bf16* score_grads);

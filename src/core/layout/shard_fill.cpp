@@ -55,11 +55,4 @@ void fill_constant(const ShardSpec& spec, nxd_dtype_t dtype, void* out, double v
   });
 }
 
-void fill_bernoulli(const RandomSite& site, const ShardSpec& spec, uint8_t* out,
-                    double probability) {
-  fill_runs(spec, 1, out, [&](void* run, uint64_t first, size_t count) {
-    site.fill_bernoulli(static_cast<uint8_t*>(run), first, count, probability);
-  });
-}
-
 }  // namespace nxd

@@ -14,8 +14,5 @@ void fill_normal(const RandomSite& site, const ShardSpec& spec, nxd_dtype_t dtyp
                  double mean, double deviation);
 // Padding becomes zero too.
 void fill_constant(const ShardSpec& spec, nxd_dtype_t dtype, void* out, double value);
-// One byte for each element: 1 with the probability, else 0.
-void fill_bernoulli(const RandomSite& site, const ShardSpec& spec, uint8_t* out,
-                    double probability);
 
 }  // namespace nxd

@@ -4,6 +4,7 @@
 #include <torch/csrc/autograd/custom_function.h>
 
 #include <array>
+#include <bit>
 #include <limits>
 
 #include "core/kernels/attention.h"
@@ -49,18 +50,27 @@ kernels::HeadView view_of(SequenceLayout layout, const at::Tensor& x) {
   return {x.data_ptr(), s.batch, s.sequence, s.head};
 }
 
+RandomSite site_of(const at::Tensor& words) {
+  const int64_t* data = words.data_ptr<int64_t>();
+  return {std::bit_cast<std::array<uint32_t, 2>>(data[0]), std::bit_cast<uint64_t>(data[1])};
+}
+
 // The numbers of AttentionArgs.
 struct AttentionForm {
   SequenceLayout layout;
   bool causal;
   int64_t window;
   double scale;
+  double keep;  // of a dropout
+  int64_t dropout_heads, first_head;
 
   KernelParameters parameters() const {
-    return {{"layout", layout}, {"causal", causal}, {"window", window}, {"scale", scale}};
+    return {{"layout", layout},        {"causal", causal}, {"window", window},
+            {"scale", scale},          {"keep", keep},     {"dropout heads", dropout_heads},
+            {"first head", first_head}};
   }
   kernels::AttentionShape shape(const at::Tensor& q, const at::Tensor& k,
-                                const at::Tensor& key_mask) const {
+                                const at::Tensor& key_mask, const at::Tensor& site) const {
     kernels::AttentionShape out;
     out.batch = dims_of(layout, q).batch;
     out.query_length = dims_of(layout, q).sequence;
@@ -72,11 +82,12 @@ struct AttentionForm {
     out.causal = causal;
     out.window = window;
     out.key_mask = key_mask.defined() ? key_mask.data_ptr<uint8_t>() : nullptr;
+    if (site.defined()) out.dropout = {site_of(site), keep, dropout_heads, first_head};
     return out;
   }
 };
 
-// Takes q, k, v and the key mask or none; gives {out, statistics}.
+// Takes q, k, v, the key mask or none and the dropout's site or none; gives {out, statistics}.
 struct AttentionForward {
   static constexpr const char* kName = "nxd::attention";
   AttentionForm form;
@@ -90,7 +101,7 @@ struct AttentionForward {
                      v = with_dense_heads(in[2]), mask = dense(in[3]);
     at::Tensor out = pooled_empty(q.sizes(), q.scalar_type());
     at::Tensor statistics = pooled_empty(statistics_sizes(q), at::kFloat);
-    kernels::attention_forward(to_nxd_dtype(q.scalar_type()), form.shape(q, k, mask),
+    kernels::attention_forward(to_nxd_dtype(q.scalar_type()), form.shape(q, k, mask, in[4]),
                                view_of(form.layout, q), view_of(form.layout, k),
                                view_of(form.layout, v), view_of(form.layout, out),
                                statistics.data_ptr<float>());
@@ -102,7 +113,8 @@ struct AttentionForward {
   }
 };
 
-// Takes q, k, v, the key mask or none, out, statistics and the gradient of out.
+// Takes q, k, v, the key mask or none, the dropout's site or none, out, statistics and the gradient
+// of out.
 struct AttentionBackward {
   static constexpr const char* kName = "nxd::attention_backward";
   AttentionForm form;
@@ -114,14 +126,14 @@ struct AttentionBackward {
   variable_list run(const variable_list& in) const {
     const at::Tensor q = with_dense_heads(in[0]), k = with_dense_heads(in[1]),
                      v = with_dense_heads(in[2]), mask = dense(in[3]),
-                     out = with_dense_heads(in[4]), dout = with_dense_heads(in[6]);
+                     out = with_dense_heads(in[5]), dout = with_dense_heads(in[7]);
     at::Tensor dq = pooled_empty(q.sizes(), q.scalar_type());
     at::Tensor dk = pooled_empty(k.sizes(), k.scalar_type());
     at::Tensor dv = pooled_empty(v.sizes(), v.scalar_type());
     kernels::attention_backward(
-        to_nxd_dtype(q.scalar_type()), form.shape(q, k, mask), view_of(form.layout, q),
+        to_nxd_dtype(q.scalar_type()), form.shape(q, k, mask, in[4]), view_of(form.layout, q),
         view_of(form.layout, k), view_of(form.layout, v), view_of(form.layout, out),
-        in[5].data_ptr<float>(), view_of(form.layout, dout), view_of(form.layout, dq),
+        in[6].data_ptr<float>(), view_of(form.layout, dout), view_of(form.layout, dq),
         view_of(form.layout, dk), view_of(form.layout, dv));
     return {dq, dk, dv};
   }
@@ -130,6 +142,7 @@ struct AttentionBackward {
 struct AttentionRecord : torch::CustomClassHolder {
   AttentionForm form;
   at::Tensor key_mask;
+  at::Tensor dropout_site;
 };
 
 struct FusedAttention : torch::autograd::Function<FusedAttention> {
@@ -138,8 +151,8 @@ struct FusedAttention : torch::autograd::Function<FusedAttention> {
                             const c10::intrusive_ptr<AttentionRecord>& record) {
     const at::Tensor q = with_dense_heads(q_input), k = with_dense_heads(k_input),
                      v = with_dense_heads(v_input);
-    const variable_list out =
-        call_kernel(AttentionForward{record->form}, {q, k, v, record->key_mask});
+    const variable_list out = call_kernel(AttentionForward{record->form},
+                                          {q, k, v, record->key_mask, record->dropout_site});
     ctx->saved_data["record"] = c10::IValue::make_capsule(record);
     ctx->save_for_backward({q, k, v, out[0], out[1]});
     return out[0];
@@ -149,9 +162,9 @@ struct FusedAttention : torch::autograd::Function<FusedAttention> {
     const auto record =
         c10::static_intrusive_pointer_cast<AttentionRecord>(ctx->saved_data["record"].toCapsule());
     const variable_list saved = ctx->get_saved_variables();
-    variable_list out =
-        call_kernel(AttentionBackward{record->form},
-                    {saved[0], saved[1], saved[2], record->key_mask, saved[3], saved[4], grads[0]});
+    variable_list out = call_kernel(AttentionBackward{record->form},
+                                    {saved[0], saved[1], saved[2], record->key_mask,
+                                     record->dropout_site, saved[3], saved[4], grads[0]});
     out.emplace_back();
     return out;
   }
@@ -189,7 +202,7 @@ at::Tensor reference_attention(const AttentionArgs& args, const at::Tensor& q, c
   const at::Tensor hidden = keep.logical_not();
   scores = scores.masked_fill(hidden, std::numeric_limits<float>::lowest());
   at::Tensor weights = at::softmax(scores, -1).masked_fill(hidden, 0);
-  if (args.weight_factors.defined()) weights = weights * args.weight_factors;
+  if (args.dropout) weights = weights * args.dropout->factors();
   const at::Tensor out = at::matmul(weights, values.to(wide)).to(q.scalar_type());
   return args.layout == SequenceLayout::kBatchFirst ? out.permute({0, 2, 1, 3})
                                                     : out.permute({2, 0, 1, 3});
@@ -278,11 +291,15 @@ at::Tensor key_mask(ProcessGroup& group, const at::Tensor& mask, int64_t batch, 
 
 at::Tensor attention(const Context& context, const AttentionArgs& args, const at::Tensor& q,
                      const at::Tensor& k, const at::Tensor& v) {
-  if (!use_fused(context, q) || args.weight_factors.defined()) {
-    return reference_attention(args, q, k, v);
-  }
+  if (!use_fused(context, q)) return reference_attention(args, q, k, v);
   auto record = c10::make_intrusive<AttentionRecord>();
-  record->form = {args.layout, args.causal, args.window, args.scale};
+  record->form = {args.layout, args.causal, args.window, args.scale, 1, 0, 0};
+  if (args.dropout) {
+    record->form.keep = args.dropout->keep_probability;
+    record->form.dropout_heads = args.dropout->heads;
+    record->form.first_head = args.dropout->first_head;
+    record->dropout_site = args.dropout->site();
+  }
   record->key_mask = args.key_mask;
   return FusedAttention::apply(q, k, v, record);
 }

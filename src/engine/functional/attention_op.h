@@ -2,6 +2,9 @@
 
 #include <ATen/core/Tensor.h>
 
+#include <functional>
+#include <optional>
+
 #include "core/world/context.h"
 
 namespace nxd {
@@ -10,15 +13,21 @@ namespace nxd {
 // sequence first.
 enum class SequenceLayout { kBatchFirst, kSequenceFirst };
 
+// A dropout of the weights, [batch, heads, queries, keys]. Weights are numbered over all heads.
+struct DroppedWeights {
+  double keep_probability;
+  int64_t heads, first_head;
+  std::function<at::Tensor()> site;     // Dropout::site_words, for kernels
+  std::function<at::Tensor()> factors;  // Dropout::factors, for plain operators, of their dtype
+};
+
 struct AttentionArgs {
   SequenceLayout layout = SequenceLayout::kBatchFirst;
   bool causal = true;
   int64_t window = 0;  // with causal: keys that a query sees at most, its own among them; 0: all
   double scale = 1;
   at::Tensor key_mask;  // [batch, sequence], u8, 1: keep; undefined: all
-  // Factors of the weights, [batch, heads, queries, keys] and of their dtype: a dropout's. They put
-  // all weights in memory, through plain operators. Undefined: 1.
-  at::Tensor weight_factors;
+  std::optional<DroppedWeights> dropout;
 };
 
 // AttentionArgs::key_mask of a caller's mask, i64 or bool, where not 0 means keep; undefined for an

@@ -2,7 +2,9 @@
 
 #include <ATen/ATen.h>
 
+#include <bit>
 #include <functional>
+#include <string>
 #include <utility>
 
 #include "core/tensor_parallel/dropout_mask.h"
@@ -14,11 +16,12 @@ namespace nxd {
 namespace {
 
 // The site is no part of the graph: each step draws other bits.
-at::Tensor recorded_mask(const std::function<at::Tensor()>& draw, at::IntArrayRef sizes,
-                         double keep_probability) {
-  RecordedCall call{"nxd::keep_mask"};
-  call.attributes = text("probability ", keep_probability);
-  call.results = {at::empty(sizes, at::TensorOptions().dtype(at::kByte).device(at::kMeta))};
+at::Tensor recorded_draw(const char* name, std::string attributes,
+                         const std::function<at::Tensor()>& draw, at::IntArrayRef sizes,
+                         at::ScalarType dtype) {
+  RecordedCall call{name};
+  call.attributes = std::move(attributes);
+  call.results = {at::empty(sizes, at::TensorOptions().dtype(dtype).device(at::kMeta))};
   call.function = [draw](const std::vector<at::Tensor>&) {
     return std::vector<at::Tensor>{draw()};
   };
@@ -61,18 +64,35 @@ ShardSpec Dropout::shard_of(std::vector<int64_t> part) const {
   return ShardSpec::ranges(std::move(part), shard_dim_, {share_->own}, share_->extent);
 }
 
-at::Tensor Dropout::factors(at::IntArrayRef sizes, const at::TensorOptions& options) const {
+RandomSite Dropout::site_of_now() const {
   const Context& ctx = *context();
-  const RandomSite site = dropout_site(ctx.seed(), site_).at(ctx.step(), ctx.microbatch());
+  return dropout_site(ctx.seed(), site_).at(ctx.step(), ctx.microbatch());
+}
+
+at::Tensor Dropout::site_words(const at::TensorOptions& options) const {
+  const auto draw = [site = site_of_now()] {
+    const at::Tensor words = at::empty({2}, at::kLong);
+    words.data_ptr<int64_t>()[0] = std::bit_cast<int64_t>(site.key());
+    words.data_ptr<int64_t>()[1] = std::bit_cast<int64_t>(site.draw());
+    return words;
+  };
+  if (options.device().is_cpu()) return draw();
+  return recorded_draw("nxd::dropout_site", {}, draw, {2}, at::kLong);
+}
+
+at::Tensor Dropout::factors(at::IntArrayRef sizes, const at::TensorOptions& options) const {
   std::vector<int64_t> numbered = sizes.vec();
   if (transposed_) std::swap(numbered[0], numbered[1]);
   const ShardSpec shard = shard_of(numbered);
-  const auto draw = [site, numbered, shard, keep = 1.0 - p_] {
+  const auto draw = [site = site_of_now(), numbered, shard, keep = keep_probability()] {
     at::Tensor mask = pooled_empty(numbered, at::kByte);
     draw_kept(site, shard, keep, mask.data_ptr<uint8_t>());
     return mask;
   };
-  at::Tensor mask = options.device().is_cpu() ? draw() : recorded_mask(draw, numbered, 1.0 - p_);
+  at::Tensor mask = options.device().is_cpu()
+                        ? draw()
+                        : recorded_draw("nxd::keep_mask", text("probability ", keep_probability()),
+                                        draw, numbered, at::kByte);
   if (transposed_) mask = mask.transpose(0, 1);
   return mask.to(c10::typeMetaToScalarType(options.dtype())) * (1.0 / (1.0 - p_));
 }

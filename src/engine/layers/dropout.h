@@ -2,6 +2,7 @@
 
 #include <optional>
 
+#include "core/base/philox.h"
 #include "core/layout/shard_spec.h"
 #include "engine/layers/layer_context.h"
 
@@ -24,14 +25,18 @@ class Dropout : public Module {
   // Factors of this rank's part, of these sizes: 0 or 1 / (1 - p). On the recorded device they are
   // drawn when the graph runs, with the step and microbatch of now.
   at::Tensor factors(at::IntArrayRef sizes, const at::TensorOptions& options) const;
+  // Where they are drawn, for kernels that draw them themselves: i64 [2], the site's key and draw.
+  at::Tensor site_words(const at::TensorOptions& options) const;
 
   void set_site(const std::string& path) override { site_ = path; }
 
  protected:
   Tensors forward(const Tensors& inputs, size_t n_outputs) override;
+  double keep_probability() const { return 1.0 - p_; }
 
  private:
   ShardSpec shard_of(std::vector<int64_t> part) const;
+  RandomSite site_of_now() const;
 
   double p_;
   std::string site_;

@@ -18,9 +18,10 @@ Array array_of(const at::Tensor& x);
 // thread is tracing and there are no values.
 bool use_fused(const Context& context, const at::Tensor& x);
 
-// op(a) op(b) [+ bias], as a new tensor of dtype out; by a kernel where use_fused holds, or would in
-// another dtype than f64, else through ATen. Outputs wider than 16-bit inputs are never rounded in between. Where an operand has
-// more dimensions than two, all but the last are rows, which the result has as a has them.
+// op(a) op(b) [+ bias], as a new tensor of dtype out; by a kernel where use_fused holds, or would
+// in another dtype than f64, else through ATen. Outputs wider than 16-bit inputs are never rounded
+// in between. Where an operand has more dimensions than two, all but the last are rows, which the
+// result has as a has them.
 at::Tensor matrix_product(const Context& context, const at::Tensor& a, bool transpose_a,
                           const at::Tensor& b, bool transpose_b, at::ScalarType out,
                           const at::Tensor& bias = {});

@@ -27,6 +27,7 @@ struct Case {
   bool mask = false;
   Layout layout = Layout::kSeqMajor;
   int64_t window = 0;
+  double keep = 1;  // of a dropout
 };
 
 // One of q, k, v, out and their gradients, with its view.
@@ -54,7 +55,9 @@ struct Problem {
   Heads q, k, v, out, dout, dq, dk, dv;
   Buffer statistics;
   std::vector<uint8_t> mask;
+  std::vector<uint8_t> kept;  // [batch, heads, queries, keys]
   AttentionShape shape;
+  static constexpr uint64_t seed_of_dropout = 7;
 
   explicit Problem(const Case& given, uint64_t seed = 1)
       : c(given),
@@ -78,6 +81,7 @@ struct Problem {
              c.causal,
              nullptr,
              c.window};
+    if (c.keep < 1) draw_weights();
     if (!c.mask) return;
     test::Random random(seed + 4);
     // Batch entry 0 keeps no key at all, the others all but some.
@@ -85,6 +89,23 @@ struct Problem {
       mask.push_back(i >= c.keys && random.next() < 0.4);
     }
     shape.key_mask = mask.data();
+  }
+  // Heads are the first but one of some more.
+  void draw_weights() {
+    const RandomSite site = RandomSite(seed_of_dropout, "weights").at(3, 1);
+    const int64_t weights = c.queries * c.keys, all = c.heads + 3;
+    shape.dropout = {site, c.keep, all, 1};
+    kept.resize(static_cast<size_t>(c.batch * c.heads * weights));
+    for (int64_t b = 0; b < c.batch; ++b) {
+      const auto first = static_cast<uint64_t>((b * all + 1) * weights);
+      site.fill_bernoulli(&kept[static_cast<size_t>(b * c.heads * weights)], first,
+                          static_cast<size_t>(c.heads * weights), c.keep);
+    }
+  }
+  double factor(int64_t b, int64_t h, int64_t i, int64_t j) const {
+    if (kept.empty()) return 1;
+    const int64_t at = ((b * c.heads + h) * c.queries + i) * c.keys + j;
+    return kept[static_cast<size_t>(at)] / c.keep;
   }
   // In tiles where the processor has them, even if it has a faster way.
   void run_tiled() {
@@ -144,9 +165,10 @@ void reference_row(const Problem& p, Reference& r, int64_t b, int64_t h, int64_t
   for (int64_t e = 0; e < c.dim; ++e) {
     double o = 0;
     for (int64_t j = 0; j < c.keys; ++j) {
-      o += w[place(j)] * p.v.at(b, j, g, e);
-      dp[place(j)] += p.dout.at(b, i, h, e) * p.v.at(b, j, g, e);
-      r.dv[place(p.dv.index(b, j, g, e))] += w[place(j)] * p.dout.at(b, i, h, e);
+      const double factor = p.factor(b, h, i, j), weight = w[place(j)] * factor;
+      o += weight * p.v.at(b, j, g, e);
+      dp[place(j)] += factor * p.dout.at(b, i, h, e) * p.v.at(b, j, g, e);
+      r.dv[place(p.dv.index(b, j, g, e))] += weight * p.dout.at(b, i, h, e);
     }
     r.out[place(p.out.index(b, i, h, e))] = o;
     delta += o * p.dout.at(b, i, h, e);
@@ -267,6 +289,20 @@ void lengths_that_differ(void**) {
   }
 }
 
+// Weights that are dropped, of all forms of scores.
+void dropout(void**) {
+  for (const nxd_dtype_t dtype : {NXD_DTYPE_F32, NXD_DTYPE_BF16}) {
+    for (const double keep : {0.9, 0.5}) {
+      for (const bool causal : {false, true}) {
+        check_case({dtype, 2, 45, 45, 4, 2, 16, causal, false, Layout::kSeqMajor, 0, keep});
+        check_case({dtype, 3, 61, 61, 4, 2, 16, causal, true, Layout::kHeadMajor, 0, keep});
+        check_case({dtype, 1, 130, 1100, 2, 1, 8, causal, false, Layout::kSeqMajor, 0, keep});
+      }
+      check_case({dtype, 2, 200, 200, 4, 2, 16, true, false, Layout::kSeqMajor, 64, keep});
+    }
+  }
+}
+
 void masked_keys(void**) {
   for (const nxd_dtype_t dtype : {NXD_DTYPE_F32, NXD_DTYPE_BF16}) {
     for (const bool causal : {false, true}) {
@@ -323,6 +359,7 @@ void threads_change_no_bit(void**) {
       {NXD_DTYPE_F32, 1, 230, 1800, 2, 1, 24, true, true, Layout::kSeqMajor},
       {NXD_DTYPE_F32, 1, 500, 500, 2, 1, 24, true, false, Layout::kSeqMajor, 130},
       {NXD_DTYPE_BF16, 1, 231, 1801, 2, 1, 25, true, true, Layout::kSeqMajor},
+      {NXD_DTYPE_F32, 1, 231, 1801, 2, 1, 25, true, true, Layout::kSeqMajor, 0, 0.8},
       {NXD_DTYPE_BF16, 1, 501, 501, 2, 1, 24, true, false, Layout::kSeqMajor, 131},
   };
   const int before = omp_get_max_threads();
@@ -348,6 +385,7 @@ void every_target(void**) {
     check_case({NXD_DTYPE_F32, 2, 110, 110, 4, 2, 40, true, false, Layout::kSeqMajor});
     check_case({NXD_DTYPE_F32, 1, 70, 530, 2, 1, 16, true, true, Layout::kHeadMajor, 37});
     check_case({NXD_DTYPE_F32, 1, 30, 101, 2, 1, 33, false, false, Layout::kSeqMajor});
+    check_case({NXD_DTYPE_F32, 1, 30, 101, 2, 1, 33, true, false, Layout::kSeqMajor, 0, 0.7});
     hwy::SetSupportedTargetsForTest(0);
   }
   hwy::GetChosenTarget().Update(hwy::SupportedTargets());
@@ -381,6 +419,11 @@ void bad_arguments_are_refused(void**) {
   bad = good;
   bad.key_length = -1;
   assert_true(refused(NXD_DTYPE_F32, bad));
+  for (const double keep : {0.0, -1.0, 1.5, double{NAN}}) {
+    bad = good;
+    bad.dropout = {RandomSite(1, "weights"), keep, 2, 0};
+    assert_true(refused(NXD_DTYPE_F32, bad));
+  }
 }
 
 }  // namespace
@@ -394,6 +437,7 @@ int main() {
       cmocka_unit_test(several_key_blocks),
       cmocka_unit_test(lengths_that_differ),
       cmocka_unit_test(masked_keys),
+      cmocka_unit_test(dropout),
       cmocka_unit_test(rows_that_see_nothing_are_zero),
       cmocka_unit_test(large_scores),
       cmocka_unit_test(nan_reaches_its_rows_only),
