@@ -64,4 +64,19 @@ void float_gemm(const GemmArgs& args) {
   }
 }
 
+void float_gemm_batched(const GemmArgs& first, int64_t batch, int64_t a_stride, int64_t b_stride,
+                        int64_t c_stride) {
+  const auto in_size = static_cast<int64_t>(dtype_size(first.in_dtype));
+  const auto out_size = static_cast<int64_t>(dtype_size(first.out_dtype));
+  parallel_ranges(batch, first.m * first.n * first.k, [&](int64_t begin, int64_t end) {
+    GemmArgs args = first;
+    for (int64_t i = begin; i < end; ++i) {
+      args.a = static_cast<const char*>(first.a) + i * a_stride * in_size;
+      args.b = static_cast<const char*>(first.b) + i * b_stride * in_size;
+      args.c = static_cast<char*>(first.c) + i * c_stride * out_size;
+      float_gemm(args);
+    }
+  });
+}
+
 }  // namespace nxd::kernels

@@ -388,21 +388,6 @@ void gemm(const GemmArgs& given) {
                   });
 }
 
-void gemm_batched(const GemmArgs& first, int64_t batch, int64_t a_stride, int64_t b_stride,
-                  int64_t c_stride) {
-  const auto in_size = static_cast<int64_t>(dtype_size(first.in_dtype));
-  const auto out_size = static_cast<int64_t>(dtype_size(first.out_dtype));
-  parallel_ranges(batch, first.m * first.n * first.k, [&](int64_t begin, int64_t end) {
-    GemmArgs args = first;
-    for (int64_t i = begin; i < end; ++i) {
-      args.a = static_cast<const char*>(first.a) + i * a_stride * in_size;
-      args.b = static_cast<const char*>(first.b) + i * b_stride * in_size;
-      args.c = static_cast<char*>(first.c) + i * c_stride * out_size;
-      gemm(args);
-    }
-  });
-}
-
 double measure_gemm_peak(nxd_dtype_t dtype, int64_t n) {
   check_argument(dtype == NXD_DTYPE_F32 || dtype == NXD_DTYPE_BF16,
                  "dtype: expected f32 or bf16, got ", dtype_name(dtype));

@@ -39,11 +39,6 @@ struct GemmArgs {
 // scratch memory are kept per thread.
 void gemm(const GemmArgs& args);
 
-// gemm() for each of batch matrices; operand i starts i strides (in elements) after the first.
-// A stride of 0 shares an operand; C's must keep the results apart. The bias is shared.
-void gemm_batched(const GemmArgs& first, int64_t batch, int64_t a_stride, int64_t b_stride,
-                  int64_t c_stride);
-
 // Floating-point operations per second of [n, n] x [n, n] by oneDNN's matmul on plain row-major
 // operands: the median of a few timed products. gemm() itself may be faster.
 double measure_gemm_peak(nxd_dtype_t dtype, int64_t n);

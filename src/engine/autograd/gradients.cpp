@@ -7,6 +7,7 @@
 
 #include "engine/autograd/caller_engine.h"
 #include "engine/ops/autocast.h"
+#include "engine/own_products.h"
 #include "engine/tensor/call_tracer.h"
 
 namespace nxd {
@@ -88,6 +89,7 @@ void run_backward(const std::vector<at::Tensor>& outputs, const std::vector<at::
                   bool retain_graph) {
   const std::vector<at::Tensor> given = checked_grads(outputs, grads);
   const PassOnThisThread pass;
+  const OwnProducts own_products;
   engine_for(outputs).execute(edges_of(outputs), given, retain_graph, /*create_graph=*/false,
                               /*accumulate_grad=*/true);
 }
@@ -95,6 +97,7 @@ void run_backward(const std::vector<at::Tensor>& outputs, const std::vector<at::
 void run_backward_from(const std::vector<torch::autograd::Edge>& edges,
                        const std::vector<at::Tensor>& grads) {
   const PassOnThisThread here;
+  const OwnProducts own_products;
   engine_for(grads).execute(edges, grads, false, false, true, {});
 }
 
@@ -107,6 +110,7 @@ std::vector<at::Tensor> run_gradients(const std::vector<at::Tensor>& outputs,
     check_argument(inputs[i].requires_grad(), "inputs[", i, "]: it does not require a gradient");
   }
   const PassOnThisThread pass;
+  const OwnProducts own_products;
   return engine_for(outputs).execute(edges_of(outputs), given, retain_graph,
                                      /*create_graph=*/false, /*accumulate_grad=*/false,
                                      edges_of(inputs));

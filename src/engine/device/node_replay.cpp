@@ -4,7 +4,7 @@
 
 #include "core/base/error.h"
 #include "engine/device/graph_rounding.h"
-#include "engine/device/product_replay.h"
+#include "engine/own_products.h"
 
 namespace nxd {
 namespace {
@@ -36,7 +36,6 @@ void put_lists(const RecordedNode& node, const std::vector<at::Tensor>& inputs,
 
 std::vector<at::Tensor> call_operator(const RecordedNode& node, torch::jit::Stack stack,
                                       const std::vector<at::Tensor>& inputs) {
-  if (std::optional<at::Tensor> product = replay_product(node, inputs)) return {*product};
   put_lists(node, inputs, stack);
   for (size_t k = 0; k < node.inputs.size(); ++k) {
     const InputPlace& place = node.call->places[k];
@@ -44,6 +43,7 @@ std::vector<at::Tensor> call_operator(const RecordedNode& node, torch::jit::Stac
     stack[static_cast<size_t>(place.argument)] =
         node.call->op->needs_dense_inputs ? inputs[k].contiguous() : inputs[k];
   }
+  const OwnProducts own_products;
   node.call->op->replay->callBoxed(&stack);
   std::vector<at::Tensor> results;
   for (const c10::IValue& result : stack) {

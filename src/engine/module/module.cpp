@@ -9,6 +9,7 @@
 #include "engine/module/module_tree.h"
 #include "engine/module/recomputation.h"
 #include "engine/ops/collectives.h"
+#include "engine/own_products.h"
 #include "engine/tensor/call_tracer.h"
 
 namespace nxd {
@@ -37,6 +38,7 @@ void Module::check_parameters(const Tensors& inputs) const {
 Module::Tensors Module::call(const Tensors& inputs, size_t n_outputs) {
   context_->check_usable();
   check_parameters(inputs);
+  const OwnProducts own_products(!context_->plain_kernels());
   // By value: a recomputation outlives this call.
   const auto run = [this, n_outputs](const Tensors& given) {
     Tensors outputs = forward(given, n_outputs);

@@ -7,6 +7,7 @@
 #include "core/kernels/elementwise.h"
 #include "core/tensor_parallel/matrix_product.h"
 #include "engine/device/kernel_call.h"
+#include "engine/own_products.h"
 #include "engine/tensor/call_tracer.h"
 #include "engine/tensor/dtype_map.h"
 #include "engine/tensor/pooled_tensor.h"
@@ -35,6 +36,8 @@ at::Tensor reference_product(const at::Tensor& a, bool transpose_a, const at::Te
     const at::Tensor rows = rows_of(x), wide = x.scalar_type() == type ? rows : rows.to(type);
     return transpose ? wide.t() : wide;
   };
+  // A backward pass has a scope of its own, whatever the context asks for.
+  const OwnProducts own_products(false);
   at::Tensor y = at::matmul(side(a, transpose_a), side(b, transpose_b));
   if (sums_wide) y = y.to(out);
   if (bias.defined()) y = y.add(bias.to(out));

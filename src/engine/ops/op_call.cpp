@@ -4,6 +4,7 @@
 
 #include "core/base/suggestions.h"
 #include "engine/ops/autocast.h"
+#include "engine/own_products.h"
 #include "engine/torch_compat.h"
 
 namespace nxd {
@@ -221,6 +222,7 @@ void OpCall::run() {
   if (autocast_dtype() != NXD_DTYPE_INVALID && !schema_.is_mutable()) {
     cast_arguments(cast_policy(schema_.name(), lists_of(stack)), stack);
   }
+  const OwnProducts own_products;
   op_.callBoxed(&stack);
   for (const c10::IValue& value : stack) {
     if (value.isTensorList()) {

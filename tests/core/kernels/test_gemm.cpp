@@ -3,7 +3,7 @@
 #include <thread>
 
 #include "core/kernel_support.h"
-#include "core/kernels/gemm.h"
+#include "core/kernels/float_gemm.h"
 #include "nxd.h"
 
 using namespace nxd;
@@ -207,7 +207,7 @@ void batches(void**) {
   args.a = a.data();
   args.b = b.data();
   args.c = c.data();
-  gemm_batched(args, 5, 12, 0, 6);
+  float_gemm_batched(args, 5, 12, 0, 6);
   std::vector<double> want;
   for (int64_t batch = 0; batch < 5; ++batch) {
     for (int64_t i = 0; i < 3; ++i) {

@@ -1,0 +1,176 @@
+#include "engine/own_products.h"
+
+#include <ATen/ATen.h>
+#include <ATen/Context.h>
+#include <torch/library.h>
+
+#include <algorithm>
+#include <mutex>
+#include <optional>
+#include <utility>
+
+#include "core/kernels/float_gemm.h"
+
+// Kernels at BackendSelect, which libtorch leaves empty for these operators. Every call passes it
+// below autograd and above the CPU's own kernels, and goes on to these unless the thread is in a
+// scope.
+namespace nxd {
+namespace {
+
+using kernels::GemmArgs;
+using kernels::Trans;
+
+constexpr c10::DispatchKey kProductsKey = c10::DispatchKey::BackendSelect;
+
+// Below so many multiplications a call of a kernel takes longer than libtorch's loop.
+constexpr int64_t kWorthAKernel = 1 << 10;
+
+thread_local bool are_own = false;
+
+// The last two dimensions of a tensor as gemm() takes them.
+struct GemmOperand {
+  at::Tensor values;
+  Trans trans;
+  int64_t row_stride;
+  int64_t batch_stride;  // 0: a matrix
+};
+
+GemmOperand gemm_operand(const at::Tensor& tensor) {
+  const int64_t rows = tensor.size(-2), columns = tensor.size(-1);
+  const int64_t batch = tensor.dim() == 3 ? tensor.stride(0) : 0;
+  const auto lies = [&](int64_t outer, int64_t inner, int64_t count, int64_t length) {
+    return (tensor.stride(inner) == 1 || length == 1) &&
+           (tensor.stride(outer) >= length || count == 1);
+  };
+  const auto stride = [&](int64_t outer, int64_t length) {
+    return std::max(tensor.stride(outer), length);
+  };
+  if (lies(-2, -1, rows, columns)) return {tensor, Trans::kNo, stride(-2, columns), batch};
+  if (lies(-1, -2, columns, rows)) return {tensor, Trans::kYes, stride(-1, rows), batch};
+  const at::Tensor dense = tensor.contiguous();
+  return {dense, Trans::kNo, columns, batch == 0 ? 0 : rows * columns};
+}
+
+std::optional<nxd_dtype_t> gemm_dtype(const at::Tensor& x) {
+  switch (x.scalar_type()) {
+    case at::kFloat: return NXD_DTYPE_F32;
+    case at::kDouble: return NXD_DTYPE_F64;
+    case at::kBFloat16: return NXD_DTYPE_BF16;
+    default: return std::nullopt;
+  }
+}
+
+bool is_dense_on_cpu(const at::Tensor& x) {
+  return x.is_cpu() && x.layout() == at::kStrided && x.has_storage() && x.numel() > 0;
+}
+
+// a [batch..., m, k] b [batch..., k, n].
+struct MatrixProduct {
+  const at::Tensor& a;
+  const at::Tensor& b;
+
+  // False also for operands that do not fit each other, which libtorch rejects.
+  bool is_ours(int64_t dims) const {
+    if (!are_own || a.dim() != dims || b.dim() != dims || !is_dense_on_cpu(a) ||
+        !is_dense_on_cpu(b))
+      return false;
+    return a.scalar_type() == b.scalar_type() && gemm_dtype(a) && a.size(-1) == b.size(-2) &&
+           (dims == 2 || a.size(0) == b.size(0)) && a.numel() * b.size(-1) >= kWorthAKernel;
+  }
+  at::Tensor empty_result() const {
+    std::vector<int64_t> shape = a.sizes().vec();
+    shape.back() = b.size(-1);
+    return at::empty(shape, a.options().requires_grad(false));
+  }
+  void run(const at::Tensor& out, bool accumulate = false, const void* bias = nullptr) const {
+    const GemmOperand left = gemm_operand(a), right = gemm_operand(b);
+    GemmArgs args;
+    args.trans_a = left.trans;
+    args.trans_b = right.trans;
+    args.m = a.size(-2);
+    args.n = b.size(-1);
+    args.k = a.size(-1);
+    args.a = left.values.data_ptr();
+    args.lda = left.row_stride;
+    args.b = right.values.data_ptr();
+    args.ldb = right.row_stride;
+    args.c = out.data_ptr();
+    args.ldc = args.n;
+    args.in_dtype = args.out_dtype = *gemm_dtype(a);
+    args.accumulate = accumulate;
+    args.bias = bias;
+    if (a.dim() == 3) {
+      kernels::float_gemm_batched(args, a.size(0), left.batch_stride, right.batch_stride,
+                                  args.m * args.n);
+    } else {
+      kernels::float_gemm(args);
+    }
+  }
+};
+
+constexpr c10::DispatchKeySet keys_after(c10::DispatchKeySet keys) {
+  return keys & c10::DispatchKeySet(c10::DispatchKeySet::FULL_AFTER, kProductsKey);
+}
+
+at::Tensor mm(c10::DispatchKeySet keys, const at::Tensor& a, const at::Tensor& b) {
+  const MatrixProduct product{a, b};
+  if (!product.is_ours(2)) return at::_ops::mm::redispatch(keys_after(keys), a, b);
+  at::Tensor out = product.empty_result();
+  product.run(out);
+  return out;
+}
+
+at::Tensor bmm(c10::DispatchKeySet keys, const at::Tensor& a, const at::Tensor& b) {
+  const MatrixProduct product{a, b};
+  if (!product.is_ours(3)) return at::_ops::bmm::redispatch(keys_after(keys), a, b);
+  at::Tensor out = product.empty_result();
+  product.run(out);
+  return out;
+}
+
+// self + a b, where self is a row of bias, or of the result's shape in a dtype whose sums are not
+// rounded in between.
+at::Tensor addmm(c10::DispatchKeySet keys, const at::Tensor& self, const at::Tensor& a,
+                 const at::Tensor& b, const at::Scalar& beta, const at::Scalar& alpha) {
+  const MatrixProduct product{a, b};
+  const auto fits = [&] {
+    if (!product.is_ours(2) || !beta.equal(1) || !alpha.equal(1)) return false;
+    if (!is_dense_on_cpu(self) || self.scalar_type() != a.scalar_type()) return false;
+    if (self.dim() == 1) return self.size(0) == b.size(1);
+    return self.dim() == 2 && self.size(0) == a.size(0) && self.size(1) == b.size(1) &&
+           a.scalar_type() != at::kBFloat16;
+  };
+  if (!fits()) return at::_ops::addmm::redispatch(keys_after(keys), self, a, b, beta, alpha);
+  at::Tensor out = product.empty_result();
+  if (self.dim() == 1) {
+    const at::Tensor bias = self.contiguous();
+    product.run(out, false, bias.data_ptr());
+  } else {
+    out.copy_(self);
+    product.run(out, true);
+  }
+  return out;
+}
+
+// On the first scope of a process. Never destroyed, for threads may be multiplying when the process
+// ends; in static memory, where leak checkers see what it owns.
+void register_products() {
+  alignas(torch::Library) static unsigned char place[sizeof(torch::Library)];
+  static std::once_flag once;
+  std::call_once(once, [] {
+    if (at::hasMKL()) return;
+    auto* library =
+        new (place) torch::Library(torch::Library::IMPL, "aten", kProductsKey, __FILE__, __LINE__);
+    library->impl("mm", TORCH_FN(mm));
+    library->impl("bmm", TORCH_FN(bmm));
+    library->impl("addmm", TORCH_FN(addmm));
+  });
+}
+
+}  // namespace
+
+OwnProducts::OwnProducts(bool on) : before_((register_products(), std::exchange(are_own, on))) {}
+
+OwnProducts::~OwnProducts() { are_own = before_; }
+
+}  // namespace nxd
