@@ -2,6 +2,7 @@
 
 #include <ATen/ATen.h>
 #include <ATen/Context.h>
+#include <ATen/ExpandUtils.h>
 #include <torch/library.h>
 
 #include <algorithm>
@@ -152,6 +153,21 @@ at::Tensor addmm(c10::DispatchKeySet keys, const at::Tensor& self, const at::Ten
   return out;
 }
 
+// self + a b of batches, where self has the result's shape or one that grows to it.
+at::Tensor baddbmm(c10::DispatchKeySet keys, const at::Tensor& self, const at::Tensor& a,
+                   const at::Tensor& b, const at::Scalar& beta, const at::Scalar& alpha) {
+  const MatrixProduct product{a, b};
+  const bool ours = product.is_ours(3) && beta.equal(1) && alpha.equal(1) &&
+                    is_dense_on_cpu(self) && self.scalar_type() == a.scalar_type() &&
+                    a.scalar_type() != at::kBFloat16 &&
+                    at::is_expandable_to(self.sizes(), {a.size(0), a.size(1), b.size(2)});
+  if (!ours) return at::_ops::baddbmm::redispatch(keys_after(keys), self, a, b, beta, alpha);
+  at::Tensor out = product.empty_result();
+  out.copy_(self.expand(out.sizes()));
+  product.run(out, true);
+  return out;
+}
+
 // On the first scope of a process. Never destroyed, for threads may be multiplying when the process
 // ends; in static memory, where leak checkers see what it owns.
 void register_products() {
@@ -164,6 +180,7 @@ void register_products() {
     library->impl("mm", TORCH_FN(mm));
     library->impl("bmm", TORCH_FN(bmm));
     library->impl("addmm", TORCH_FN(addmm));
+    library->impl("baddbmm", TORCH_FN(baddbmm));
   });
 }
 

@@ -3,8 +3,8 @@
 namespace nxd {
 
 // While it lives, ATen's products of matrices on this thread are formed by the library's kernels,
-// where libtorch has no MKL: aten::mm, bmm and addmm of dense tensors on the CPU in f32, f64 or
-// bf16. The BLAS that Debian installs by default takes tens of times as long. Products that
+// where libtorch has no MKL: aten::mm, bmm, addmm and baddbmm of dense tensors on the CPU in f32,
+// f64 or bf16. The BLAS that Debian installs by default takes tens of times as long. Products that
 // autograd differentiates are among them, and those of modules from files.
 class OwnProducts {
  public:

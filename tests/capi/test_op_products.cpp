@@ -146,6 +146,24 @@ void sums_with_products(void**) {
   }
 }
 
+void batches_with_sums(void**) {
+  const Matrix a = eighths(3, 24, 16, 1), b = eighths(3, 16, 30, 2);
+  for (const nxd_dtype_t dtype : {NXD_DTYPE_F32, NXD_DTYPE_F64, NXD_DTYPE_BF16}) {
+    const Tensor left = leaf_of(a, dtype, false).leaf, right = leaf_of(b, dtype, true).view;
+    for (const int64_t batch : {1, 3}) {
+      Matrix self = eighths(batch, 24, 30, 5), want = product(a, b);
+      for (int64_t n = 0; n < 3; ++n) {
+        for (int64_t i = 0; i < 24; ++i) {
+          for (int64_t j = 0; j < 30; ++j) want.at(n, i, j) += self.at(n % batch, i, j);
+        }
+      }
+      const Tensor added = to(from_doubles(self.values, self.shape()), dtype);
+      check_near("baddbmm", op("baddbmm", {{"self", added}, {"batch1", left}, {"batch2", right}}),
+                 want);
+    }
+  }
+}
+
 // Operands that do not fit each other are libtorch's to reject; empty ones are its own, too.
 void what_is_not_ours(void**) {
   const Tensor a = from_doubles(std::vector<double>(64 * 32, 1), {64, 32});
@@ -169,8 +187,8 @@ void what_is_not_ours(void**) {
 }  // namespace
 
 int main() {
-  const CMUnitTest tests[] = {cmocka_unit_test(values_and_gradients),
-                              cmocka_unit_test(sums_with_products),
-                              cmocka_unit_test(what_is_not_ours)};
+  const CMUnitTest tests[] = {
+      cmocka_unit_test(values_and_gradients), cmocka_unit_test(sums_with_products),
+      cmocka_unit_test(batches_with_sums), cmocka_unit_test(what_is_not_ours)};
   return cmocka_run_group_tests(tests, nullptr, nullptr);
 }
