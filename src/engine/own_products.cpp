@@ -10,6 +10,7 @@
 #include <optional>
 #include <utility>
 
+#include "core/base/environment.h"
 #include "core/kernels/float_gemm.h"
 
 // Kernels at BackendSelect, which libtorch leaves empty for these operators. Every call passes it
@@ -174,7 +175,7 @@ void register_products() {
   alignas(torch::Library) static unsigned char place[sizeof(torch::Library)];
   static std::once_flag once;
   std::call_once(once, [] {
-    if (at::hasMKL()) return;
+    if (at::hasMKL() || env::plain_kernels()) return;
     auto* library =
         new (place) torch::Library(torch::Library::IMPL, "aten", kProductsKey, __FILE__, __LINE__);
     library->impl("mm", TORCH_FN(mm));
