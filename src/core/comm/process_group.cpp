@@ -21,8 +21,10 @@ bool is_agreed(nxd_status_t status) {
 }  // namespace
 
 ProcessGroup::ProcessGroup(std::shared_ptr<GroupMonitor> monitor,
-                           std::unique_ptr<Transport> transport)
-    : monitor_(std::move(monitor)), transport_(std::move(transport)) {
+                           std::unique_ptr<Transport> transport, bool is_in_one_process)
+    : monitor_(std::move(monitor)),
+      transport_(std::move(transport)),
+      is_in_one_process_(is_in_one_process) {
   const auto own = std::find(ranks().begin(), ranks().end(), monitor_->world_rank());
   rank_ = static_cast<int>(own - ranks().begin());
 }

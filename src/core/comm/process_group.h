@@ -20,7 +20,8 @@ namespace nxd {
 // unless there is something before it.
 class ProcessGroup final : public std::enable_shared_from_this<ProcessGroup> {
  public:
-  ProcessGroup(std::shared_ptr<GroupMonitor> monitor, std::unique_ptr<Transport> transport);
+  ProcessGroup(std::shared_ptr<GroupMonitor> monitor, std::unique_ptr<Transport> transport,
+               bool is_in_one_process);
   ~ProcessGroup() { end_works(); }
   ProcessGroup(const ProcessGroup&) = delete;
   ProcessGroup& operator=(const ProcessGroup&) = delete;
@@ -31,6 +32,9 @@ class ProcessGroup final : public std::enable_shared_from_this<ProcessGroup> {
   const std::vector<int>& ranks() const {
     return monitor_->ranks();
   }  // world ranks, in group order
+
+  // True if all ranks are threads of one process.
+  bool is_in_one_process() const { return is_in_one_process_; }
 
   nxd_transport_t transport() const { return transport_->kind(); }
   std::shared_ptr<Arena> arena() const { return transport_->arena(); }
@@ -70,6 +74,7 @@ class ProcessGroup final : public std::enable_shared_from_this<ProcessGroup> {
 
   const std::shared_ptr<GroupMonitor> monitor_;
   const std::unique_ptr<Transport> transport_;
+  const bool is_in_one_process_;
   int rank_ = 0;
   std::atomic<uint64_t> next_key_{0};
   WorkQueues queues_;  // its threads use the above

@@ -51,7 +51,12 @@ std::shared_ptr<ProcessGroup> Groups::make(const std::vector<int>& ranks, const 
   auto transport = make_transport(monitor, key, ranks);
   std::erase_if(list_, [](const auto& weak) { return weak.expired(); });
   list_.emplace_back();
-  const auto group = kept_by_process(new ProcessGroup(std::move(monitor), std::move(transport)));
+  const bool is_in_one_process = std::all_of(ranks.begin(), ranks.end(), [this](int rank) {
+    const std::vector<int>& here = settings_.ranks_here;
+    return std::binary_search(here.begin(), here.end(), rank);
+  });
+  const auto group = kept_by_process(
+      new ProcessGroup(std::move(monitor), std::move(transport), is_in_one_process));
   list_.back() = group;
   if (aborted_) group->abort();
   return group;

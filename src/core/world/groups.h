@@ -20,6 +20,7 @@ class Groups {
   struct Settings {
     int rank = 0;
     HostMap hosts;
+    std::vector<int> ranks_here;  // of this process, in ascending order
     nxd_transport_t transport = NXD_TRANSPORT_AUTO;
     int64_t timeout_ms = 0;
   };

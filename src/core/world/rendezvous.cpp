@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <chrono>
+#include <random>
 #include <sstream>
 #include <thread>
 #include <unordered_map>
@@ -71,12 +72,22 @@ struct Info {
   int near_store = 0;  // the store is served on this rank's host
   int large_group = 0;
   std::string network;
+  std::string process;
   std::string host;
 };
 
+// Differs between processes, also between one and its child, on one host or several.
+std::string process_identity() {
+  static const uint64_t drawn = [] {
+    std::random_device bits;
+    return uint64_t{bits()} << 32 | bits();
+  }();
+  return text(::getpid(), "-", std::hex, drawn);
+}
+
 std::string encode(const Info& info) {
   return text(info.size, " ", info.serves, " ", info.near_store, " ", info.large_group, "\n",
-              info.network, "\n", info.host);
+              info.network, "\n", info.process, "\n", info.host);
 }
 
 std::optional<Info> parse_info(const std::string& value) {
@@ -85,13 +96,14 @@ std::optional<Info> parse_info(const std::string& value) {
   if (!(in >> info.size >> info.serves >> info.near_store >> info.large_group)) return std::nullopt;
   in.get();
   std::getline(in, info.network);
+  std::getline(in, info.process);
   std::getline(in, info.host, '\0');
   check_stream(in);
   return info;
 }
 
-// Rank 0's: "ok ONE_HOST SERVER_RANK NEAR_STORE HOSTS" or "STATUS ROOT_RANK message". Every rank
-// reads it, so its size matters.
+// Rank 0's: "ok ONE_HOST SERVER_RANK NEAR_STORE HOSTS" and a line of processes, in the form of
+// hosts, or "STATUS ROOT_RANK message". Every rank reads it, so its size matters.
 struct Announcement {
   std::string text;
   int readers;  // ranks other than 0 that are there to read it, as far as rank 0 knows
@@ -141,8 +153,8 @@ Announcement collect(Store& store, const RankInfo& m, const Deadline& deadline,
   int missing_count = 0, first_missing = -1;
   int server_rank = -1, near_store = -1;
   Arrivals arrivals(store, m.size);
-  Numbering networks, hosts;
-  std::vector<int> host_of(static_cast<size_t>(m.size));
+  Numbering networks, processes, hosts;
+  std::vector<int> process_of(static_cast<size_t>(m.size)), host_of = process_of;
   for (int rank = 0; rank < m.size; ++rank) {
     const auto value = arrivals.next(rank, deadline);
     if (!value) {
@@ -172,6 +184,7 @@ Announcement collect(Store& store, const RankInfo& m, const Deadline& deadline,
     if (info->serves && server_rank < 0) server_rank = rank;
     if (info->near_store && near_store < 0) near_store = rank;
     networks.number_of(info->network);
+    process_of[static_cast<size_t>(rank)] = processes.number_of(info->process);
     host_of[static_cast<size_t>(rank)] = hosts.number_of(info->host);
   }
   if (missing_count > 0) {
@@ -183,7 +196,7 @@ Announcement collect(Store& store, const RankInfo& m, const Deadline& deadline,
   const bool one_network = networks.count() == 1;
   if (one_network) near_store = -1;  // which all ranks share, so nobody loses it with the store
   return {text("ok ", one_network ? 1 : 0, " ", server_rank, " ", near_store, " ",
-               HostMap(host_of).encode()),
+               HostMap(host_of).encode(), "\n", HostMap(process_of).encode()),
           m.size - 1};
 }
 
@@ -237,7 +250,7 @@ Announcement await_announcement(Store& store, int size, int64_t timeout_ms) {
   return announcement;
 }
 
-WorldFacts parse_world(const std::string& announcement, int size) {
+WorldFacts parse_world(const std::string& announcement, int rank, int size) {
   WorldFacts world;
   int one_host = 0;
   std::istringstream in(announcement.substr(3));
@@ -247,11 +260,16 @@ WorldFacts parse_world(const std::string& announcement, int size) {
     fail_unreadable(kWorld, announcement);
   }
   world.one_host = one_host != 0;
-  std::string hosts;
+  std::string hosts, processes;
   std::getline(in, hosts);
+  std::getline(in, processes);
   check_stream(in);
   world.hosts = HostMap::decode(hosts);
-  if (world.hosts.size() != size) fail_unreadable(kWorld, announcement);
+  const HostMap by_process = HostMap::decode(processes);
+  if (world.hosts.size() != size || by_process.size() != size) {
+    fail_unreadable(kWorld, announcement);
+  }
+  world.ranks_here = by_process.ranks_of(by_process.host_of(rank));
   return world;
 }
 
@@ -339,8 +357,9 @@ WorldFacts join_world(const RankInfo& m, int64_t timeout_ms) {
       try {
         const std::string server = m.store->server_host();
         const bool near_store = !server.empty() && is_local_address(server);
-        store->set(info_key(m.rank), encode({m.size, m.store->serves(), near_store, m.large_group,
-                                             network_identity(), host_identity(m)}));
+        store->set(info_key(m.rank),
+                   encode({m.size, m.store->serves(), near_store, m.large_group, network_identity(),
+                           process_identity(), host_identity(m)}));
         return m.rank == 0 ? decide(*store, m, timeout_ms)
                            : await_announcement(*store, m.size, timeout_ms);
       } catch (...) {
@@ -350,7 +369,7 @@ WorldFacts join_world(const RankInfo& m, int64_t timeout_ms) {
     }();
     if (!announcement.good()) fail_with(announcement.text, m.size);
     return or_leave(*store, m.rank, [&] {
-      WorldFacts world = parse_world(announcement.text, m.size);
+      WorldFacts world = parse_world(announcement.text, m.rank, m.size);
       world.store = store;
       return world;
     });

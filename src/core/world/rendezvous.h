@@ -2,6 +2,7 @@
 
 #include <memory>
 #include <string>
+#include <vector>
 
 #include "core/comm/monitor/failure_registry.h"
 #include "core/comm/store/store.h"
@@ -35,8 +36,9 @@ struct WorldFacts {
   std::shared_ptr<Store> store;  // keys of this world alone
   bool one_host = true;          // every rank reaches every other over the loopback
   HostMap hosts;
-  int server_rank = -1;  // rank whose process serves the store; -1: none
-  int near_store = -1;   // first rank of the host that the store is served on; -1: none, unknown
+  std::vector<int> ranks_here{0};  // of this process, in ascending order
+  int server_rank = -1;            // rank whose process serves the store; -1: none
+  int near_store = -1;  // first rank of the host that the store is served on; -1: none, unknown
 
   // The rank to blame when the store does not answer: the one that serves it, or the first on the
   // host that does, if that is another host. -1: none.

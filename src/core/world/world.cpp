@@ -68,8 +68,11 @@ World::World(const ContextOptions& options) {
   shared_->large_group = large_group;
   shared_->world_size = size();
   background_ = std::make_unique<Background>(shared_);
-  Groups::Settings settings{
-      .rank = rank(), .hosts = {}, .transport = transport, .timeout_ms = timeout_ms};
+  Groups::Settings settings{.rank = rank(),
+                            .hosts = {},
+                            .ranks_here = {rank()},
+                            .transport = transport,
+                            .timeout_ms = timeout_ms};
   if (size() == 1) {
     rank_info_.local_rank = std::max(local_rank(), 0);
     shared_->failures = std::make_shared<FailureRegistry>(nullptr, 0, 1, -1, -1);
@@ -87,6 +90,7 @@ World::World(const ContextOptions& options) {
     listen(address, *facts.store);
   }
   settings.hosts = facts.hosts;
+  settings.ranks_here = facts.ranks_here;
   groups_ = std::make_unique<Groups>(
       shared_, std::move(settings),
       std::make_unique<GroupRejections>(std::make_shared<PrefixStore>(facts.store, "rejections/"),

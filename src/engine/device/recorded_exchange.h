@@ -22,7 +22,7 @@ struct RecordedExchange {
   std::shared_ptr<ProcessGroup> group{};  // null in an outline
 };
 
-// Asks the group's ranks where they run, once for a group, where a compiler wants to know.
+// No rank is asked, as not all ranks of the group need record the same.
 RecordedExchange exchange_over(const std::shared_ptr<ProcessGroup>& group,
                                RecordedExchange::Kind kind, nxd_reduce_t reduce = NXD_REDUCE_SUM,
                                int64_t dim = 0);

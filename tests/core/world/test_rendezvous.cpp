@@ -68,6 +68,8 @@ void assert_hosts(const std::vector<RankInfo>& members, const std::vector<int>& 
     // Whatever their hosts are called, these ranks share a loopback.
     assert_true(o.world.one_host);
     assert_int_equal(o.world.server_rank, -1);
+    // They are threads.
+    assert_int_equal(o.world.ranks_here.size(), members.size());
   }
 }
 
@@ -175,7 +177,7 @@ void unreadable_world(void**) {
        {"", "rubbish", "0 -1 all is well", "5 0 a status of no error", "-99 0 nor this one", "-5",
         "-5 2 a rank that is none", "-5 -2 another", "ok ", "ok 1", "ok 1 2 -1 even 2 2 1",
         "ok 1 -1 -7 even 2 2 1", "ok 1 -1 -1 even 3 3 1", "ok 1 -1 -1 runs 0 1", "ok 1 -1 -1 odd",
-        "ok 1 -1 -1 even 2 0 1"}) {
+        "ok 1 -1 -1 even 2 0 1", "ok 1 -1 -1 even 2 2 1", "ok 1 -1 -1 even 2 2 1\neven 3 3 1"}) {
     auto members = members_of({"", ""});
     members[1].store->set("world0/world", words);
     const Outcome o = join_all({members[1]}, 30000)[0];
