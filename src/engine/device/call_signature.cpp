@@ -15,7 +15,9 @@ enum Tag : uint64_t { kNone = 1, kBool, kInt, kDouble, kList, kString, kDevice, 
 
 // Groups of one form are one group of each rank: the same graph for all.
 void add_exchange(GraphHash& hash, const RecordedExchange& exchange) {
-  hash.add(static_cast<uint64_t>(exchange.kind)).add(exchange.in_one_process ? 1 : 0);
+  hash.add(static_cast<uint64_t>(exchange.kind))
+      .add(exchange.in_one_process ? 1 : 0)
+      .add(exchange.all_record ? 1 : 0);
   hash.add(exchange.ranks.size());
   for (const int rank : exchange.ranks) {
     hash.add(static_cast<uint64_t>(int64_t{rank} - exchange.ranks.front()));

@@ -19,6 +19,8 @@ struct RecordedExchange {
   std::vector<int> ranks{};  // world ranks of the group, in its order
   // All ranks of the group are threads of this process, and a compiler is at work.
   bool in_one_process = false;
+  // False: a rank may make the call without recording it, such as a stage without parameters.
+  bool all_record = true;
   std::shared_ptr<ProcessGroup> group{};  // null in an outline
 };
 

@@ -27,7 +27,8 @@ std::string_view operation_of(nxd_reduce_t reduce) {
 
 }  // namespace
 
-HloGroups groups_of_replicas(const ModuleReplicas& replicas, const std::vector<int>& ranks) {
+std::optional<HloGroups> find_groups_of_replicas(const ModuleReplicas& replicas,
+                                                 const std::vector<int>& ranks) {
   const auto count = static_cast<int64_t>(replicas.ranks.size());
   HloSizes members;
   for (const int rank : ranks) {
@@ -36,13 +37,9 @@ HloGroups groups_of_replicas(const ModuleReplicas& replicas, const std::vector<i
     check_internal(members.back() < count, "rank ", rank, " is no replica of the program");
   }
   const auto size = static_cast<int64_t>(members.size());
-  if (size == count) return {members};
+  if (size == count) return HloGroups{members};
   const int64_t spacing = spacing_of(members), block = spacing * size;
-  if (block == 0 || count % block != 0 || members[0] % block >= spacing) {
-    fail(NXD_ERROR_UNSUPPORTED, "device xla: a group of ", size, " ranks from ", ranks.front(),
-         " on: expected ranks that are evenly spaced, in groups that all ", count,
-         " ranks fall into");
-  }
+  if (block == 0 || count % block != 0 || members[0] % block >= spacing) return std::nullopt;
   HloGroups groups;
   for (int64_t begin = 0; begin < count; begin += block) {
     for (int64_t first = begin; first < begin + spacing; ++first) {
@@ -51,6 +48,16 @@ HloGroups groups_of_replicas(const ModuleReplicas& replicas, const std::vector<i
     }
   }
   return groups;
+}
+
+HloGroups groups_of_replicas(const ModuleReplicas& replicas, const std::vector<int>& ranks) {
+  auto groups = find_groups_of_replicas(replicas, ranks);
+  if (!groups) {
+    fail(NXD_ERROR_UNSUPPORTED, "device xla: a group of ", ranks.size(), " ranks from ",
+         ranks.front(), " on: expected ranks that are evenly spaced, in groups that all ",
+         replicas.ranks.size(), " ranks fall into");
+  }
+  return std::move(*groups);
 }
 
 std::vector<HloValue> ExchangeLowering::lower(const RecordedNode& node,

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <optional>
 #include <vector>
 
 #include "engine/device/recorded_graph.h"
@@ -22,6 +23,9 @@ struct ModuleReplicas {
 // evenly spaced stand for all groups of such ranks, as those of a mesh are. UNSUPPORTED for others
 // that are not all ranks.
 HloGroups groups_of_replicas(const ModuleReplicas& replicas, const std::vector<int>& ranks);
+// None for these.
+std::optional<HloGroups> find_groups_of_replicas(const ModuleReplicas& replicas,
+                                                 const std::vector<int>& ranks);
 
 // A node's exchanges as operations of StableHLO. Replicas that were compiled apart exchange in one
 // order: each exchange waits for the one before it.

@@ -210,7 +210,7 @@ class PjrtProgram final : public GraphProgram {
       slots_.insert(slots_.end(), node->call->results.begin(), node->call->results.end());
     }
     module_ = std::make_unique<PjrtModule>(outline, replicas_of(outline));
-    module_->executable_on(meeting_.node < 0 ? pjrt_client() : client_of_replicas(meeting_.ranks));
+    module_->executable_on(is_of_replicas() ? client_of_replicas(meeting_.ranks) : pjrt_client());
   }
 
   std::vector<at::Tensor> run(const RecordedGraph& graph, bool* has_overwritten) const override {
@@ -218,14 +218,17 @@ class PjrtProgram final : public GraphProgram {
     if (meeting_.node < 0) return run_alone(*module_, graph);
     const auto node = static_cast<size_t>(meeting_.node);
     ProcessGroup& group = *graph.nodes[node]->call->exchanges[meeting_.exchange].group;
-    auto results =
-        run_as_replica(group, module_->text_digest(), graph, [this](const Graphs& graphs) {
+    auto results = run_as_replica(
+        group, is_of_replicas() ? module_->text_digest() : 0, graph, [this](const Graphs& graphs) {
           return run_together(*module_, client_of_replicas(meeting_.ranks), graphs);
         });
-    return results ? std::move(*results) : run_alone(module_of_one_rank(), graph);
+    if (results) return std::move(*results);
+    return run_alone(is_of_replicas() ? module_of_one_rank() : *module_, graph);
   }
 
  private:
+  bool is_of_replicas() const { return meeting_.node >= 0 && meeting_.as_replicas; }
+
   std::vector<at::Tensor> run_alone(PjrtModule& module, const RecordedGraph& graph) const {
     const ClientLease lease;
     return run_together(module, lease.client(), {&graph}).at(0);

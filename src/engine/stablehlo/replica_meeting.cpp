@@ -107,14 +107,18 @@ ReplicaMeeting meeting_of(const RecordedGraph& outline) {
     if (meets_by_calls(node)) return {};
     for (size_t k = 0; k < node.call->exchanges.size(); ++k) {
       const RecordedExchange& exchange = node.call->exchanges[k];
-      if (!exchange.in_one_process) return {};
-      if (exchange.ranks.size() > out.ranks.size()) out = {static_cast<int>(i), k, exchange.ranks};
+      if (!exchange.in_one_process || !exchange.all_record) return {};
+      if (exchange.ranks.size() > out.ranks.size()) {
+        out = {static_cast<int>(i), k, exchange.ranks, true};
+      }
     }
   }
   if (out.ranks.size() < 2) return {};
   for (const auto& node : outline.nodes) {
     for (const RecordedExchange& exchange : node->call->exchanges) {
       if (!has_all(out.ranks, exchange.ranks)) return {};
+      out.as_replicas =
+          out.as_replicas && find_groups_of_replicas({out.ranks}, exchange.ranks).has_value();
     }
   }
   return out;
@@ -123,7 +127,8 @@ ReplicaMeeting meeting_of(const RecordedGraph& outline) {
 ModuleReplicas replicas_of(const RecordedGraph& outline) {
   ModuleReplicas out;
   if (pjrt_client().has_custom_calls()) {
-    out.ranks = meeting_of(outline).ranks;
+    const ReplicaMeeting meeting = meeting_of(outline);
+    if (meeting.as_replicas) out.ranks = meeting.ranks;
     return out;
   }
   out.have_host = false;
@@ -142,8 +147,9 @@ std::optional<std::vector<at::Tensor>> run_as_replica(ProcessGroup& group, uint6
   const Offer offer{waiting.number, static_cast<int64_t>(digest)};
   std::vector<Offer> offers(static_cast<size_t>(group.size()));
   group.run(Call::all_gather(offer.data(), offers.data(), offer.size(), NXD_DTYPE_I64));
-  const bool are_one_program = std::all_of(
-      offers.begin(), offers.end(), [&](const Offer& other) { return other[1] == offers[0][1]; });
+  const bool are_one_program = std::all_of(offers.begin(), offers.end(), [&](const Offer& other) {
+    return other[1] != 0 && other[1] == offers[0][1];
+  });
   if (!are_one_program) return std::nullopt;
   if (group.rank() == 0) {
     std::vector<std::shared_ptr<Replica>> replicas;

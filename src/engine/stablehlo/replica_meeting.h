@@ -14,6 +14,9 @@ struct ReplicaMeeting {
   int node = -1;  // whose exchange is over the group of all of them; -1: they do not meet
   size_t exchange = 0;
   std::vector<int> ranks{};  // of that group
+  // False if another group of this graph has no form over these replicas. Its rank meets the others
+  // all the same, whose graphs need not have that group.
+  bool as_replicas = true;
 };
 
 // Threads of one process meet, if the graph's exchanges are all that ranks do together and one
@@ -28,7 +31,8 @@ using RunTogether = std::function<std::vector<std::vector<at::Tensor>>(const Gra
 
 // Runs the graphs of all ranks of a group, whose threads call this at a time: one of them runs all,
 // in the order of ranks. An error is that of all. Gives the results of this rank's graph; nothing
-// has run, on any rank, when they are not of one program, as the digest tells.
+// has run, on any rank, when they are not of one program, as the digest tells. 0: this rank's is no
+// program for replicas.
 std::optional<std::vector<at::Tensor>> run_as_replica(ProcessGroup& group, uint64_t digest,
                                                       const RecordedGraph& graph,
                                                       const RunTogether& run);

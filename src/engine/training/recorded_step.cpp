@@ -208,6 +208,7 @@ DeviceValuePtr record_norm_over_ranks(const OptimizerGroups& groups, bool over_d
   for (const auto& group : {groups.tensor, groups.pipeline, over_data ? groups.data : nullptr}) {
     if (!group || group->size() == 1) continue;
     call.exchanges.push_back(exchange_over(group, RecordedExchange::Kind::kAllReduce, reduce));
+    call.exchanges.back().all_record = group != groups.pipeline;
   }
   if (call.exchanges.empty()) return own;
   call.function = [groups, over_data, type](const std::vector<at::Tensor>& in) {
