@@ -44,8 +44,10 @@ at::Tensor reference_product(const at::Tensor& a, bool transpose_a, const at::Te
   return a.dim() == 2 || transpose_a ? y : y.view(product_sizes(a, transpose_a, b, transpose_b));
 }
 
-void fused_product(const at::Tensor& a, bool transpose_a, const at::Tensor& b, bool transpose_b,
-                   at::Tensor& out, bool accumulate, const at::Tensor& bias) {
+void fused_product(const at::Tensor& left_operand, bool transpose_a,
+                   const at::Tensor& right_operand, bool transpose_b, at::Tensor& out,
+                   bool accumulate, const at::Tensor& bias) {
+  const at::Tensor a = rows_of(left_operand), b = rows_of(right_operand);
   Scratch scratch;
   const MatrixInput left(array_of(a), scratch), right(array_of(b), scratch);
   scratch.allocate();
@@ -71,7 +73,7 @@ struct OperandProduct {
     const at::Tensor y = pooled_empty(product_sizes(in[0], transpose_a, in[1], transpose_b), out);
     const at::Tensor bias = in[2].defined() ? in[2].to(out).contiguous() : in[2];
     at::Tensor rows = rows_of(y);
-    fused_product(rows_of(in[0]), transpose_a, rows_of(in[1]), transpose_b, rows, false, bias);
+    fused_product(in[0], transpose_a, in[1], transpose_b, rows, false, bias);
     return {y};
   }
 };
@@ -90,7 +92,7 @@ struct SumOfProducts {
     const at::Tensor y = pooled_empty(product_sizes(in[0], false, in[1], transpose_b), out);
     at::Tensor rows = rows_of(y);
     for (size_t i = 0; i < in.size(); i += 2) {
-      fused_product(rows_of(in[i]), false, in[i + 1], transpose_b, rows, i > 0, {});
+      fused_product(in[i], false, in[i + 1], transpose_b, rows, i > 0, {});
     }
     return {y};
   }
