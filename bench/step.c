@@ -8,7 +8,8 @@
  *   bench_step --config config.json --sequence 256
  *   bench_step --pp 2 --microbatches 8 --schedule zero-bubble
  *   nxdrun -n 2 bench_step --zero1   data-parallel copies; also --ddp, or neither
- *   bench_step --memory          a rank's memory beside the planner's prediction, and no times
+ *   bench_step --memory          a rank's memory beside the planner's prediction, and no step's time
+ *   bench_step --checkpoint DIRECTORY   loads what is there before the steps, or saves after them
  *   NXD_XLA_BACKEND=replay bench_step --recorded     on device XLA
  *
  * Ratios are to be compared, not milliseconds. */
@@ -20,6 +21,7 @@
 #include <time.h>
 
 #include "nxd.h"
+#include "step_checkpoint.h"
 #include "step_memory.h"
 #include "step_options.h"
 #include "step_report.h"
@@ -41,6 +43,7 @@ typedef struct {
   nxd_tensor_t* loss; /* of the last microbatch, until the step has run; NULL in a pipeline */
   char config[16384];
   double process_bytes; /* before there is a model */
+  double making;        /* seconds of the model, its optimizer and so on */
   int32_t rank, size;
   measures_t measures;
 } rank_t;
@@ -195,6 +198,7 @@ static int open_rank(rank_t* r, step_options_t* o) {
   double unused;
   TRY(nxd_measure_gemm_peak(o->dtype, 64, &unused)); /* loads the products' library */
   r->process_bytes = process_bytes();
+  const double start = now(CLOCK_MONOTONIC);
   nxd_model_options_t model = NXD_MODEL_OPTIONS_INIT;
   model.dtype = o->dtype;
   model.sequence_parallel = o->sequence_parallel;
@@ -208,7 +212,9 @@ static int open_rank(rank_t* r, step_options_t* o) {
   if (r->ids && is_bert(r->config) && !make_next(r, o)) return 0;
   if (o->recompute) TRY(nxd_apply_checkpoint(r->model, NULL, 0, 1));
   r->trained = r->model;
-  return r->ids && (!o->pp || make_pipeline(r, o)) && make_optimizer(r, o) && open_measures(r, o);
+  if (!r->ids || (o->pp && !make_pipeline(r, o)) || !make_optimizer(r, o)) return 0;
+  r->making = now(CLOCK_MONOTONIC) - start;
+  return open_measures(r, o);
 }
 
 static void close_rank(rank_t* r) {
@@ -354,11 +360,28 @@ static int print_compiles(void) {
   return 1;
 }
 
-static int run(rank_t* r, const step_options_t* o) {
+static int train(rank_t* r, const step_options_t* o) {
   if (o->memory) return measure_memory(r, o);
   if (!run_steps(r, o)) return 0;
   if (r->rank != 0) return 1;
   return print_report(&r->measures, o, r->size) && (!o->recorded || print_compiles());
+}
+
+static int has_checkpoint(rank_t* r, const char* directory) {
+  nxd_checkpoint_t* checkpoint = NULL;
+  if (nxd_checkpoint_open_newest(r->ctx, directory, 0, &checkpoint) != NXD_OK) return 0;
+  const int there = checkpoint != NULL;
+  nxd_checkpoint_destroy(checkpoint);
+  return there;
+}
+
+static int run(rank_t* r, const step_options_t* o) {
+  if (!o->checkpoint) return train(r, o);
+  if (r->rank == 0) printf("%-34s %10.1f\n", "making model and optimizer, s", r->making);
+  const int load = has_checkpoint(r, o->checkpoint);
+  if (load && !load_checkpoint(r->ctx, r->trained, r->optimizer, o->checkpoint)) return 0;
+  return train(r, o) &&
+         (load || save_checkpoint(r->ctx, r->trained, r->optimizer, o->checkpoint));
 }
 
 int main(int argc, char** argv) {

@@ -13,6 +13,7 @@ static void usage(FILE* out) {
       "  [--batch N] [--sequence N] [--microbatches N] [--sequence-parallel] [--plain]\n"
       "  [--ddp | --zero1] [--stochastic] [--recompute] [--memory] [--recorded] [--small-peak]\n"
       "  [--pp N [--virtual N] [--schedule 1f1b|interleaved|gpipe|zero-bubble] [--cost]]\n"
+      "  [--checkpoint DIRECTORY]\n"
       "  [--config FILE | --hidden N --layers N --heads N --kv-heads N --intermediate N "
       "--vocab N]\n",
       out);
@@ -38,6 +39,7 @@ static int store_number(const char* value, int* narrow, int64_t* wide) {
 
 static int store_word(step_options_t* o, int option, const char* value) {
   if (option == 'c') o->config = value;
+  if (option == 'k') o->checkpoint = value;
   if (option == 's') return (o->schedule = schedule_of(value)) != NXD_PP_SCHEDULE_INVALID;
   if (option != 'd') return 1;
   o->dtype = strcmp(value, "bf16") == 0 ? NXD_DTYPE_BF16 : NXD_DTYPE_F32;
@@ -63,7 +65,7 @@ static int parse(step_options_t* o, int argc, char** argv) {
                  {"vocab", NULL, &o->vocab},
                  {"sequence", NULL, &o->sequence},
                  {"batch", NULL, &o->batch}};
-  enum { kNumbers = sizeof numbers / sizeof *numbers, kOthers = 13, kFirst = 256 };
+  enum { kNumbers = sizeof numbers / sizeof *numbers, kOthers = 14, kFirst = 256 };
   struct option known[kNumbers + kOthers + 1] = {
       [kNumbers] = {"sequence-parallel", no_argument, &o->sequence_parallel, 1},
       {"plain", no_argument, &o->plain, 1},
@@ -77,6 +79,7 @@ static int parse(step_options_t* o, int argc, char** argv) {
       {"small-peak", no_argument, &o->small_peak, 1},
       {"schedule", required_argument, NULL, 's'},
       {"config", required_argument, NULL, 'c'},
+      {"checkpoint", required_argument, NULL, 'k'},
       {"dtype", required_argument, NULL, 'd'}};
   for (int i = 0; i < kNumbers; ++i) {
     known[i] = (struct option){numbers[i].name, required_argument, NULL, kFirst + i};

@@ -16,7 +16,7 @@ typedef struct {
   nxd_pp_schedule_kind_t schedule;
   int64_t hidden, layers, heads, kv_heads, intermediate, vocab, sequence, batch;
   nxd_dtype_t dtype;
-  const char* config;
+  const char *config, *checkpoint;
 } step_options_t;
 
 /* 0, with a message, for arguments that cannot be understood. */
