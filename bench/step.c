@@ -8,8 +8,8 @@
  *   bench_step --config config.json --sequence 256
  *   bench_step --pp 2 --microbatches 8 --schedule zero-bubble
  *   nxdrun -n 2 bench_step --zero1   data-parallel copies; also --ddp, or neither
- *   bench_step --memory          a rank's memory beside the planner's prediction, and no step's time
- *   bench_step --checkpoint DIRECTORY   loads what is there before the steps, or saves after them
+ *   bench_step --memory          a rank's memory beside the planner's prediction; no step's time
+ *   bench_step --checkpoint DIR  loads what is there before the steps, or saves after them
  *   NXD_XLA_BACKEND=replay bench_step --recorded     on device XLA
  *
  * Ratios are to be compared, not milliseconds. */
@@ -380,8 +380,7 @@ static int run(rank_t* r, const step_options_t* o) {
   if (r->rank == 0) printf("%-34s %10.1f\n", "making model and optimizer, s", r->making);
   const int load = has_checkpoint(r, o->checkpoint);
   if (load && !load_checkpoint(r->ctx, r->trained, r->optimizer, o->checkpoint)) return 0;
-  return train(r, o) &&
-         (load || save_checkpoint(r->ctx, r->trained, r->optimizer, o->checkpoint));
+  return train(r, o) && (load || save_checkpoint(r->ctx, r->trained, r->optimizer, o->checkpoint));
 }
 
 int main(int argc, char** argv) {
