@@ -417,6 +417,7 @@ static nxd_status_t end_call(nxd_status_t status, nxd_tensor_t** outputs, size_t
   return status;
 }
 
+WRAP(nxd_op_run);
 WRAP(nxd_module_forward);
 WRAP(nxd_parallel_cross_entropy);
 WRAP(nxd_linear_cross_entropy);
@@ -427,6 +428,8 @@ WRAP(nxd_gather_from_tensor_region);
 WRAP(nxd_scatter_to_sequence_region);
 WRAP(nxd_gather_from_sequence_region);
 WRAP(nxd_reduce_scatter_to_sequence_region);
+
+nxd_status_t __wrap_nxd_op_run(nxd_op_t* op) { return end_call(__real_nxd_op_run(op), NULL, 0); }
 
 nxd_status_t __wrap_nxd_module_forward(nxd_module_t* module, nxd_tensor_t* const* inputs,
                                        size_t num_inputs, nxd_tensor_t** outputs,

@@ -8,6 +8,7 @@
 #include <string>
 #include <vector>
 
+#include "engine/module/call_path.h"
 #include "engine/module/module.h"
 #include "engine/tensor/call_tracer.h"
 
@@ -61,6 +62,7 @@ struct GraphNode {
   // The thread's settings while this ran.
   bool grad_mode = true;
   nxd_dtype_t autocast = NXD_DTYPE_INVALID;
+  CallPath call_path;  // of the module that is called, or whose forward this is part of
   double flops = 0;  // of its matrix products and convolutions, one pass forwards
 
   // Inputs, parameters and constants, which are no calls: they are wherever they are used.

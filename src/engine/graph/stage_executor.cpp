@@ -28,6 +28,7 @@ Tensors run_operator_node(const GraphNode& node, const Tensors& inputs) {
 // Results of a node that is no source.
 Tensors run_node(const GraphNode& node, const Tensors& inputs) {
   const at::AutoGradMode grad_mode(at::GradMode::is_enabled() && node.grad_mode);
+  const CallPathScope call_path(node.call_path);
   switch (node.kind) {
     case Kind::kModule: return node.callee->call(inputs, node.outputs.size());
     case Kind::kFunction: return node.function(inputs);

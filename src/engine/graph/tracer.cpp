@@ -228,6 +228,7 @@ bool Tracer::is_leaf(Module& module, const Place& place) const {
 void Tracer::set_mode(GraphNode& node) const {
   node.grad_mode = at::GradMode::is_enabled();
   node.autocast = autocast_dtype();
+  node.call_path = CallPath::current();
 }
 
 GraphNode Tracer::begin_node(Kind kind, const std::string& name, const Tensors& inputs) {

@@ -85,9 +85,7 @@ at::Tensor Dropout::factors(at::IntArrayRef sizes, const at::TensorOptions& opti
   if (transposed_) std::swap(numbered[0], numbered[1]);
   const ShardSpec shard = shard_of(numbered);
   const auto draw = [site = site_of_now(), numbered, shard, keep = keep_probability()] {
-    at::Tensor mask = pooled_empty(numbered, at::kByte);
-    draw_kept(site, shard, keep, mask.data_ptr<uint8_t>());
-    return mask;
+    return draw_mask(site, shard, numbered, keep);
   };
   at::Tensor mask = options.device().is_cpu()
                         ? draw()
@@ -95,6 +93,13 @@ at::Tensor Dropout::factors(at::IntArrayRef sizes, const at::TensorOptions& opti
                                         draw, numbered, at::kByte);
   if (transposed_) mask = mask.transpose(0, 1);
   return mask.to(c10::typeMetaToScalarType(options.dtype())) * (1.0 / (1.0 - p_));
+}
+
+at::Tensor draw_mask(const RandomSite& site, const ShardSpec& shard, at::IntArrayRef part,
+                     double keep_probability) {
+  at::Tensor mask = pooled_empty(part, at::kByte);
+  draw_kept(site, shard, keep_probability, mask.data_ptr<uint8_t>());
+  return mask;
 }
 
 std::shared_ptr<Dropout> add_activation_dropout(Module& parent, const LayerContext& at,

@@ -49,6 +49,10 @@ class Dropout : public Module {
   std::optional<Share> share_;
 };
 
+// 1 for each element of this part that is kept, else 0: U8, of the sizes of the part.
+at::Tensor draw_mask(const RandomSite& site, const ShardSpec& shard, at::IntArrayRef part,
+                     double keep_probability);
+
 // Adds a dropout of activations as they lie between a model's layers: [batch, sequence, features],
 // or with sequence parallelism slices of [sequence, batch, features].
 std::shared_ptr<Dropout> add_activation_dropout(Module& parent, const LayerContext& at,

@@ -9,7 +9,7 @@
 
 #include <algorithm>
 #include <exception>
-#include <optional>
+#include <string_view>
 #include <utility>
 
 #include "engine/module/module.h"
@@ -18,13 +18,23 @@ namespace nxd {
 namespace {
 
 namespace jit = torch::jit;
-using Path = std::vector<std::string>;
+using Path = TorchscriptForward::Path;
 
 // A run of this thread, the innermost one. libtorch turns exceptions that pass its interpreter into
-// others, so the one of a submodule's call is kept beside it.
+// others, so the one of a hook is kept beside it.
 struct Run {
-  const TorchscriptForward::CallSubmodule* call;
+  const TorchscriptForward::Hooks* hooks;
   std::exception_ptr failure;
+
+  template <class Body>
+  void keep_failure_of(const Body& body) {
+    try {
+      body();
+    } catch (...) {
+      failure = std::current_exception();
+      throw;
+    }
+  }
 };
 
 thread_local Run* run_of_thread = nullptr;
@@ -49,25 +59,47 @@ void call_submodule(jit::Stack& stack) {
   }
   const auto n_outputs = static_cast<size_t>(jit::pop(stack).toInt());
   const auto callee = static_cast<size_t>(jit::pop(stack).toInt());
-  try {
-    std::vector<at::Tensor> outputs = (*run.call)(callee, inputs, n_outputs);
+  run.keep_failure_of([&] {
+    std::vector<at::Tensor> outputs = run.hooks->call(callee, inputs, n_outputs);
     check_internal(outputs.size() == n_outputs, "submodule: expected ", n_outputs, " outputs, got ",
                    outputs.size());
     jit::push(stack, std::move(outputs));
-  } catch (...) {
-    run.failure = std::current_exception();
-    throw;
-  }
+  });
 }
 
-// Known to the interpreter alone: no dispatcher, and so no trace, sees it.
+void run_dropout(jit::Stack& stack) {
+  Run& run = *run_of_thread;
+  ScriptDropout dropout;
+  const int64_t mode = jit::pop(stack).toInt();
+  if (mode >= 0) dropout.mode = static_cast<size_t>(mode);
+  dropout.of_channels = jit::pop(stack).toBool();
+  dropout.in_place = jit::pop(stack).toBool();
+  dropout.is_on = jit::pop(stack).toBool();
+  dropout.p = jit::pop(stack).toDouble();
+  dropout.input = jit::pop(stack).toTensor();
+  run.keep_failure_of([&] { jit::push(stack, run.hooks->drop(dropout)); });
+}
+
+// Known to the interpreter alone: no dispatcher, and so no trace, sees these.
+c10::Symbol known_to_interpreter(const char* name, const char* signature,
+                                 void (*function)(jit::Stack&)) {
+  jit::registerOperator(
+      jit::Operator(std::string(name) + signature, function, c10::AliasAnalysisKind::CONSERVATIVE));
+  return c10::Symbol::fromQualString(name);
+}
+
 c10::Symbol call_operator() {
-  static const c10::Symbol symbol = [] {
-    jit::registerOperator(jit::Operator(
-        "nxd::call_submodule(int callee, int n_outputs, Tensor?[] inputs) -> Tensor[]",
-        &call_submodule, c10::AliasAnalysisKind::CONSERVATIVE));
-    return c10::Symbol::fromQualString("nxd::call_submodule");
-  }();
+  static const c10::Symbol symbol = known_to_interpreter(
+      "nxd::call_submodule", "(int callee, int n_outputs, Tensor?[] inputs) -> Tensor[]",
+      &call_submodule);
+  return symbol;
+}
+
+c10::Symbol drop_operator() {
+  static const c10::Symbol symbol = known_to_interpreter(
+      "nxd::drop",
+      "(Tensor input, float p, bool train, bool in_place, bool of_channels, int mode) -> Tensor",
+      &run_dropout);
   return symbol;
 }
 
@@ -168,13 +200,10 @@ void TorchscriptForward::hand_out(jit::Node* call, Path path, size_t n_outputs) 
   callees_.push_back(std::move(path));
 }
 
-std::unique_ptr<TorchscriptForward> TorchscriptForward::make(const jit::Module& script) {
-  std::unique_ptr<TorchscriptForward> made(new TorchscriptForward);
-  made->graph_ = jit::toGraphFunction(script.get_method("forward").function()).graph()->copy();
-  jit::Graph& graph = *made->graph_;
-  made->inline_methods();
-  for (jit::Node* call : nodes_of(graph, c10::prim::CallMethod)) {
-    std::optional<Path> path = path_of(graph, call->input(0));
+void TorchscriptForward::hand_out_calls() {
+  inline_methods();
+  for (jit::Node* call : nodes_of(*graph_, c10::prim::CallMethod)) {
+    std::optional<Path> path = path_of(*graph_, call->input(0));
     const std::optional<size_t> n_outputs = tensors_in(call->output()->type());
     if (!path || path->empty() || n_outputs.value_or(0) == 0) continue;
     if (call->s(c10::attr::name) != "forward") continue;
@@ -182,19 +211,51 @@ std::unique_ptr<TorchscriptForward> TorchscriptForward::make(const jit::Module& 
     const bool takes_tensors = std::all_of(inputs.begin(), inputs.end(), [](const jit::Value* v) {
       return is_tensor_or_none(v->type());
     });
-    if (takes_tensors) made->hand_out(call, *std::move(path), *n_outputs);
+    if (takes_tensors) hand_out(call, *std::move(path), *n_outputs);
   }
-  if (made->callees_.empty()) return nullptr;
-  const auto whole = graph.copy();
-  jit::Inline(*whole);
-  if (!nodes_of(*whole, c10::prim::SetAttr).empty()) return nullptr;
-  made->code_ = jit::Code(made->graph_, "forward");
-  return made;
 }
 
-c10::IValue TorchscriptForward::run(std::vector<c10::IValue> arguments,
-                                    const CallSubmodule& call) const {
-  Run run{&call, nullptr};
+void TorchscriptForward::hand_out_dropouts() {
+  for (const char* name : {"dropout", "dropout_", "feature_dropout", "feature_dropout_"}) {
+    const auto kind = c10::Symbol::fromQualString(std::string("aten::") + name);
+    for (jit::Node* node : nodes_of(*graph_, kind)) {
+      const jit::WithInsertPoint at(node);
+      // "training" ends the path of a module's mode.
+      std::optional<Path> mode = path_of(*graph_, node->input(2));
+      const bool follows = mode && !mode->empty() && mode->back() == "training";
+      if (follows) {
+        mode->pop_back();
+        mode_paths_.push_back(*std::move(mode));
+      }
+      const auto index = follows ? static_cast<int64_t>(mode_paths_.size()) - 1 : int64_t{-1};
+      const std::string_view word = name;
+      std::vector<jit::Value*> inputs = node->inputs().vec();
+      inputs.push_back(graph_->insertConstant(word.back() == '_'));
+      inputs.push_back(graph_->insertConstant(word[0] == 'f'));
+      inputs.push_back(graph_->insertConstant(index));
+      jit::Node* const made = graph_->insertNode(graph_->create(drop_operator(), inputs));
+      node->output()->replaceAllUsesWith(made->output());
+      node->destroy();
+    }
+  }
+}
+
+TorchscriptForward::TorchscriptForward(const jit::Module& script) {
+  const auto written = jit::toGraphFunction(script.get_method("forward").function()).graph();
+  graph_ = written->copy();
+  hand_out_calls();
+  jit::Inline(*graph_);
+  if (!nodes_of(*graph_, c10::prim::SetAttr).empty()) {
+    callees_.clear();
+    graph_ = written->copy();
+    jit::Inline(*graph_);
+  }
+  hand_out_dropouts();
+  code_ = jit::Code(graph_, "forward");
+}
+
+c10::IValue TorchscriptForward::run(std::vector<c10::IValue> arguments, const Hooks& hooks) const {
+  Run run{&hooks, nullptr};
   const RunScope scope(run);
   try {
     jit::InterpreterState(code_).run(arguments);

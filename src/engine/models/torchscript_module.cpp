@@ -1,22 +1,24 @@
 #include "engine/models/torchscript_module.h"
 
 #include <ATen/ATen.h>
-#include <torch/csrc/jit/api/function_impl.h>
 #include <torch/csrc/jit/api/module.h>
 #include <torch/csrc/jit/ir/ir.h>
-#include <torch/csrc/jit/passes/inliner.h>
 #include <torch/csrc/jit/runtime/graph_executor.h>
 #include <torch/csrc/jit/serialization/import.h>
 
+#include <map>
 #include <optional>
 #include <sstream>
 #include <utility>
 #include <vector>
 
 #include "core/checkpoint/file.h"
+#include "core/tensor_parallel/dropout_mask.h"
 #include "engine/layers/caller_parameter.h"
+#include "engine/layers/dropout.h"
 #include "engine/models/torchscript_forward.h"
 #include "engine/module/buffers.h"
+#include "engine/module/call_path.h"
 #include "engine/tensor/call_tracer.h"
 
 namespace nxd {
@@ -31,10 +33,6 @@ std::string script_class_of(const jit::Module& script) {
   return name ? name->name() : "TorchScript";
 }
 
-jit::Graph& forward_graph(const jit::Module& script) {
-  return *jit::toGraphFunction(script.get_method("forward").function()).graph();
-}
-
 // The first line of what libtorch says: its traces of the interpreter are pages.
 std::string first_lines(const std::string& message) {
   constexpr size_t kMost = 400;
@@ -47,13 +45,13 @@ class TorchscriptModule : public Module, public BufferHolder {
   using Owners = std::vector<std::pair<at::Tensor, std::shared_ptr<Parameter>>>;
   TorchscriptModule(const LayerContext& at, jit::Module script, Owners& owners);
 
-  bool is_leaf() const override { return !code_; }
+  bool is_leaf() const override { return callees_.empty(); }
   bool counts_outputs() const override { return true; }
+  void set_site(const std::string& path) override { site_ = path; }
   const jit::Module& script() const { return script_; }
-  bool has_forward() const { return script_.find_method("forward").has_value(); }
-  // All that a forward runs but for the submodules' calls that are made here.
-  std::shared_ptr<jit::Graph> own_code() const;
-  void set_random(const std::string& name);
+  // All that a forward runs but for the submodules' calls that are made here; null without one.
+  const TorchscriptForward* code() const { return code_.get(); }
+  void set_random(const std::string& name) { random_ = name; }
   // Parameters, buffers and modes go into the slots of the file's objects, with all below.
   void fill_slots();
   // The same with values of their own, to be saved; they hold nothing of the parameters' memory.
@@ -64,21 +62,26 @@ class TorchscriptModule : public Module, public BufferHolder {
 
  private:
   void add_parameters(const LayerContext& at, Owners& owners);
-  void find_calls();
-  TorchscriptModule* child_of(const std::string& name) const;
+  void read_code();
+  TorchscriptModule* module_at(const TorchscriptForward::Path& path);
   std::vector<c10::IValue> arguments(const Tensors& inputs) const;
   c10::IValue run_code(std::vector<c10::IValue> arguments);
+  at::Tensor drop(const ScriptDropout& dropout, uint64_t earlier);
+  at::Tensor draw_factors(const at::Tensor& input, const ScriptDropout& dropout,
+                          const std::string& site) const;
   Tensors run(const Tensors& inputs, size_t n_outputs);
   void take_buffers();
 
   jit::Module script_;
-  std::unique_ptr<TorchscriptForward> code_;  // where submodules are called from here
-  std::vector<TorchscriptModule*> callees_;   // of its calls: children, or theirs
-  std::string random_;                        // an operator that draws while training
+  std::string site_;
+  std::unique_ptr<TorchscriptForward> code_;
+  std::vector<TorchscriptModule*> callees_;  // of the calls that are made here: of this tree
+  std::vector<TorchscriptModule*> modes_;    // that its dropouts follow
+  std::string random_;                       // an operator that draws while training
 };
 
 TorchscriptModule::TorchscriptModule(const LayerContext& at, jit::Module script, Owners& owners)
-    : Module(at.context, script_class_of(script)), script_(std::move(script)) {
+    : Module(at.context, script_class_of(script)), script_(std::move(script)), site_(at.path) {
   add_parameters(at, owners);
   for (const auto& entry : script_.named_buffers(false)) {
     add_buffer(*this, entry.name, entry.value.detach(), true);
@@ -87,7 +90,7 @@ TorchscriptModule::TorchscriptModule(const LayerContext& at, jit::Module script,
     add_child(entry.name,
               std::make_shared<TorchscriptModule>(at.child(entry.name), entry.value, owners));
   }
-  if (has_forward()) find_calls();
+  if (script_.find_method("forward")) read_code();
 }
 
 bool is_same_memory(const at::Tensor& a, const at::Tensor& b) {
@@ -122,31 +125,25 @@ void TorchscriptModule::add_parameters(const LayerContext& at, Owners& owners) {
   }
 }
 
-TorchscriptModule* TorchscriptModule::child_of(const std::string& name) const {
-  for (const auto& [own, child] : children()) {
-    if (own == name) return static_cast<TorchscriptModule*>(child.get());
+TorchscriptModule* TorchscriptModule::module_at(const TorchscriptForward::Path& path) {
+  TorchscriptModule* module = this;
+  for (const std::string& name : path) {
+    Module* below = nullptr;
+    for (const auto& [own, child] : module->children()) {
+      if (own == name) below = child.get();
+    }
+    check_internal(below, module->class_name(), ": the forward uses no child \"", name, "\"");
+    module = static_cast<TorchscriptModule*>(below);
   }
-  fail(NXD_ERROR_INTERNAL, class_name(), ": the forward calls no child \"", name, "\"");
+  return module;
 }
 
 // Calls of submodules are made here, so that each is a module's.
-void TorchscriptModule::find_calls() {
-  code_ = TorchscriptForward::make(script_);
-  if (!code_) return;
-  for (const std::vector<std::string>& path : code_->callees()) {
-    TorchscriptModule* callee = this;
-    for (const std::string& name : path) callee = callee->child_of(name);
-    callees_.push_back(callee);
-  }
+void TorchscriptModule::read_code() {
+  code_ = std::make_unique<TorchscriptForward>(script_);
+  for (const auto& path : code_->callees()) callees_.push_back(module_at(path));
+  for (const auto& path : code_->mode_paths()) modes_.push_back(module_at(path));
 }
-
-std::shared_ptr<jit::Graph> TorchscriptModule::own_code() const {
-  auto graph = code_ ? code_->copy_graph() : forward_graph(script_).copy();
-  jit::Inline(*graph);
-  return graph;
-}
-
-void TorchscriptModule::set_random(const std::string& name) { random_ = name; }
 
 void TorchscriptModule::fill_slots() {
   for (const auto& [name, parameter] : parameters()) {
@@ -268,18 +265,62 @@ class Outputs {
 c10::IValue TorchscriptModule::run_code(std::vector<c10::IValue> arguments) {
   arguments.insert(arguments.begin(), script_._ivalue());
   script_.get_method("forward").function().getSchema().checkAndNormalizeInputs(arguments);
-  return code_->run(std::move(arguments), [&](size_t callee, const Tensors& given, size_t count) {
-    return callees_[callee]->call(given, count);
-  });
+  const CallPath path = CallPath::current();
+  std::map<const Module*, uint64_t> calls;
+  uint64_t dropouts = 0;
+  TorchscriptForward::Hooks hooks;
+  hooks.call = [&](size_t callee, const Tensors& given, size_t count) {
+    TorchscriptModule& module = *callees_[callee];
+    const CallPathScope scope(path.of_child(calls[&module]++));
+    return module.call(given, count);
+  };
+  hooks.drop = [&](const ScriptDropout& dropout) { return drop(dropout, dropouts++); };
+  return code_->run(std::move(arguments), hooks);
+}
+
+// A trace has the dropout whether it is on or not, where that is a module's to say: whoever runs
+// what was traced asks the module again.
+at::Tensor TorchscriptModule::drop(const ScriptDropout& dropout, uint64_t earlier) {
+  check_argument(dropout.p >= 0 && dropout.p <= 1, class_name(),
+                 ": dropout: expected a probability from 0 to 1, got ", dropout.p);
+  const bool may_be_on = dropout.is_on || (is_tracing() && dropout.mode);
+  if (!may_be_on || dropout.p == 0 || dropout.input.numel() == 0) return dropout.input;
+  // Names of earlier calls have no such ending.
+  const CallPath path = CallPath::current().of_child(earlier);
+  const std::string site = path.number() == 0 ? site_ : site_ + "#" + std::to_string(path.number());
+  const auto draw = [self = shared_from_this(), this, dropout, site](const Tensors& inputs) {
+    return Tensors{draw_factors(inputs[0], dropout, site)};
+  };
+  const at::Tensor factors = call_opaque("dropout", {dropout.input}, draw)[0];
+  at::Tensor input = dropout.input;
+  return dropout.in_place ? input.mul_(factors) : input * factors;
+}
+
+at::Tensor TorchscriptModule::draw_factors(const at::Tensor& input, const ScriptDropout& dropout,
+                                           const std::string& site) const {
+  std::vector<int64_t> drawn = input.sizes().vec();
+  if (dropout.of_channels) {
+    check_argument(drawn.size() >= 2, class_name(),
+                   ": feature_dropout: expected at least 2 dimensions, got shape ", input.sizes());
+    std::fill(drawn.begin() + 2, drawn.end(), 1);
+  }
+  const at::TensorOptions options = input.options().requires_grad(false);
+  if (input.is_meta()) return at::empty(drawn, options);
+  if (dropout.mode && !modes_[*dropout.mode]->training()) return at::ones(drawn, options);
+  if (dropout.p == 1) return at::zeros(drawn, options);
+  const RandomSite now =
+      dropout_site(context()->seed(), site).at(context()->step(), context()->microbatch());
+  const at::Tensor mask = draw_mask(now, dropout_shard(drawn, -1, 0, 1), drawn, 1 - dropout.p);
+  return mask.to(input.scalar_type()) * (1 / (1 - dropout.p));
 }
 
 Tensors TorchscriptModule::run(const Tensors& inputs, size_t n_outputs) {
-  check_state(has_forward(), class_name(), ": it has no forward");
+  check_state(code_ != nullptr, class_name(), ": it has no forward");
   // Without it libtorch would watch the first calls, and compile the later ones to other bits.
   const jit::GraphOptimizerEnabledGuard plainly(false);
   c10::IValue result;
   try {
-    result = code_ ? run_code(arguments(inputs)) : script_.forward(arguments(inputs));
+    result = run_code(arguments(inputs));
   } catch (const Error&) {
     throw;
   } catch (const std::exception& error) {
@@ -308,36 +349,51 @@ Tensors TorchscriptModule::forward(const Tensors& inputs, size_t n_outputs) {
   return outputs;
 }
 
-// An operator of a graph, with its blocks, whose values are no function of its inputs. Dropout's
-// are one when it drops nothing.
-std::optional<std::string> random_operator(const jit::Block* block) {
-  for (const jit::Node* node : block->nodes()) {
-    for (const jit::Block* inner : node->blocks()) {
-      if (auto found = random_operator(inner)) return found;
+// An operator that draws, and when.
+struct RandomOperator {
+  std::string name;
+  bool in_training_only = false;  // as a dropout
+};
+
+// The first operator of a graph, with its blocks, whose values are no function of its inputs. Those
+// that drop are one when they drop nothing.
+std::optional<RandomOperator> random_operator(at::ArrayRef<const jit::Block*> blocks) {
+  for (const jit::Block* block : blocks) {
+    for (const jit::Node* node : block->nodes()) {
+      if (auto found = random_operator(node->blocks())) return found;
+      const c10::FunctionSchema* schema = node->maybeSchema();
+      std::string name = node->kind().toQualString();
+      bool drops = name.find("dropout") != std::string::npos;
+      bool none = false;
+      for (size_t i = 0; schema && i < schema->arguments().size(); ++i) {
+        const std::string& argument = schema->arguments()[i].name();
+        const bool is_dropout = argument.rfind("dropout", 0) == 0;  // of a recurrence, of attention
+        if (!is_dropout && !(drops && argument == "p")) continue;
+        drops = true;
+        const auto probability = jit::toIValue(node->input(i));
+        none = probability && probability->isDouble() && probability->toDouble() == 0;
+      }
+      if ((drops && !none) || (!drops && node->isNondeterministic())) return {{name, drops}};
     }
-    if (!node->isNondeterministic()) continue;
-    const auto probability = jit::toIValue(node->inputs().size() > 1 ? node->input(1) : nullptr);
-    if (probability && probability->isDouble() && probability->toDouble() == 0) continue;
-    return std::string(node->kind().toQualString());
   }
   return std::nullopt;
 }
 
-// A leaf's code has that of all below; a list of modules has none.
+// A leaf's code has that of all below.
 void find_random(TorchscriptModule& module) {
-  if (!module.is_leaf() || !module.has_forward()) {
+  if (!module.is_leaf() || !module.code()) {
     for (const auto& [name, child] : module.children()) {
       find_random(static_cast<TorchscriptModule&>(*child));
     }
   }
-  if (!module.has_forward()) return;
-  const auto found = random_operator(module.own_code()->block());
+  if (!module.code()) return;
+  const auto found = random_operator(module.code()->graph().block());
   if (!found) return;
-  if (found->find("dropout") == std::string::npos) {
-    fail(NXD_ERROR_UNSUPPORTED, module.class_name(), ": ", *found,
+  if (!found->in_training_only) {
+    fail(NXD_ERROR_UNSUPPORTED, module.class_name(), ": ", found->name,
          " draws random numbers of libtorch's own, which no layout of ranks repeats");
   }
-  module.set_random(*found);
+  module.set_random(found->name);
 }
 
 }  // namespace

@@ -12,10 +12,11 @@ namespace nxd {
 // A tree of the file's names and classes, with its parameters, whole on each rank, and its buffers.
 // A forward that calls submodules calls them one by one, so that recomputation and the stages of a
 // pipeline may begin at each (torchscript_forward.h says which calls); any other is called as a
-// whole. Gradients come from libtorch's autograd, operator by operator.
+// whole. Gradients come from libtorch's autograd, operator by operator. Dropouts draw as the layer
+// Dropout does, at the site of the module's path, and differ from call to call of a forward.
 //
 // INVALID_ARGUMENT for what is no such file; UNSUPPORTED, with the name, for a parameter that is no
-// dense F32, F64 or BF16, and for a forward that draws random numbers but by dropout.
+// dense F32, F64 or BF16, and for a forward that draws other random numbers.
 std::shared_ptr<Module> load_torchscript(const std::shared_ptr<Context>& context,
                                          const std::string& path);
 

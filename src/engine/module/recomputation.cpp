@@ -18,6 +18,7 @@
 #include "engine/device/random_state.h"
 #include "engine/device/recording.h"
 #include "engine/device/step_closures.h"
+#include "engine/module/call_path.h"
 #include "engine/module/module_tree.h"
 #include "engine/ops/autocast.h"
 
@@ -59,13 +60,15 @@ class Surroundings {
       : context_(module.context()),
         step_(context_->step()),
         microbatch_(context_->microbatch()),
-        casts_(autocast_dtype()) {
+        casts_(autocast_dtype()),
+        path_(CallPath::current()) {
     for_each_module(module, "", [&](Module& each, const std::string&) {
       training_.emplace_back(&each, each.training());
     });
   }
 
-  // Makes them those of now, for each module alone.
+  CallPath path() const { return path_; }
+  // Makes the others those of now, for each module alone.
   void restore() const {
     context_->set_step(step_, microbatch_);
     set_autocast(casts_);
@@ -76,6 +79,7 @@ class Surroundings {
   std::shared_ptr<Context> context_;
   int64_t step_, microbatch_;
   nxd_dtype_t casts_;
+  CallPath path_;
   std::vector<std::pair<Module*, bool>> training_;  // of a tree that somebody keeps alive
 };
 
@@ -89,7 +93,7 @@ struct RandomStates {
 class InSurroundings {
  public:
   InSurroundings(Module& module, const Surroundings& wanted, const RandomStates& random)
-      : before_(module) {
+      : before_(module), path_(wanted.path()) {
     wanted.restore();
     run_draws_of(random);
     if (random.of_generator.defined()) {
@@ -122,6 +126,7 @@ class InSurroundings {
   }
 
   Surroundings before_;
+  CallPathScope path_;
   RandomStates random_before_{};
 };
 

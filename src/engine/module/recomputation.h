@@ -14,7 +14,7 @@ using ModuleForward = std::function<Module::Tensors(const Module::Tensors& input
 
 // Runs a module's forward without recording and keeps its inputs alone. The backward pass runs it
 // again with recording, and differentiates it. It restores the step and microbatch of the context,
-// the automatic casts, the training flags and ATen's generator of the first call. A
+// the automatic casts, the call path, the training flags and ATen's generator of the first call. A
 // gradient of a parameter goes the way it would have gone, in the same order, so that losses and
 // gradients have the same bits; hooks hear of it once. The forward may use its inputs and the
 // tree's parameters only, and may not write to its inputs: INVALID_STATE.

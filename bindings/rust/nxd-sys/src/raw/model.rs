@@ -70,13 +70,15 @@ extern "C" {
     /// forward, and its values. It runs with the file's program, so that the file must be trusted.
     ///
     /// The tree has the file's names and classes. Parameters are whole on each rank, and trained, saved
-    /// and loaded as those of any module; so are buffers (nxd_module_share_buffer). A forward that only
-    /// passes its input on from submodule to submodule, as nn.Sequential's does, calls them one by one:
-    /// there nxd_pp_create may cut it, and nxd_apply_checkpoint begin. Any other is one leaf. Outputs
-    /// are the tensors that it gives, also within tuples and lists. It runs on the CPU.
+    /// and loaded as those of any module; so are buffers (nxd_module_share_buffer). Submodules that a
+    /// forward calls with tensors alone are called one by one: there nxd_pp_create may cut it, and
+    /// nxd_apply_checkpoint begin. Outputs are the tensors that it gives, also within tuples, lists and
+    /// dictionaries. Dropout draws as nxd_layer_create_dropout's layer of the module's path does, and
+    /// other bits at each further call of a forward. It runs on the CPU.
     /// @return NXD_OK; IO; INVALID_ARGUMENT (no such file); UNSUPPORTED (a parameter that is no dense
-    /// F32, F64 or BF16; a forward that draws random numbers: all but those of dropout are
-    /// rejected here, dropout by a forward in training, where its probability is not 0).
+    /// F32, F64 or BF16; a forward that draws random numbers otherwise: alpha dropout, and the
+    /// dropout within recurrent layers and fused attention, are rejected by a forward in
+    /// training, where the probability is not 0; all else here).
     /// @since 0.1
     pub fn nxd_model_from_torchscript(ctx: *mut nxd_context_t, path: *const c_char, out_module: *mut *mut nxd_module_t) -> nxd_status_t;
 

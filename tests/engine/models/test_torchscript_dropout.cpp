@@ -1,0 +1,291 @@
+// Dropout in modules of TorchScript files: the bits of the library's own layer, others at each call
+// of a forward, the same ones when it is run again, recomputed, or cut into stages.
+#include "capi/pipeline_support.h"
+#include "support/torchscript_file.h"
+
+#include "support/check.h"
+
+using namespace nxd_test;
+
+namespace {
+
+jit::Module dropping(const std::string& code) { return function("Drop", code); }
+
+Tensor ones(std::vector<int64_t> shape) {
+  const at::Tensor data = at::ones(shape, at::kDouble);
+  nxd_tensor_t* out = nullptr;
+  NXD_TEST_OK(nxd_tensor_from_data(data.data_ptr(), data.nbytes(), shape.data(),
+                                   static_cast<int32_t>(shape.size()), NXD_DTYPE_F64, &out));
+  return Tensor(out);
+}
+
+Tensor run(nxd_module_t* module, const Tensor& x) {
+  nxd_tensor_t *inputs[] = {x.get()}, *out = nullptr;
+  NXD_TEST_OK(nxd_module_forward(module, inputs, 1, &out, 1));
+  return Tensor(out);
+}
+
+void set_step(nxd_context_t* ctx, int64_t step) { NXD_TEST_OK(nxd_context_set_step(ctx, step, 0)); }
+
+// As the layer of the library draws that has the same path; in evaluation nothing is dropped.
+void as_the_layer_draws(void**) {
+  jit::Module made("__torch__.Net");
+  made.register_module("drop", dropping("torch.dropout(x, 0.25, self.training)"));
+  made.define("\ndef forward(self, x: Tensor) -> Tensor:\n  return self.drop.forward(x)\n");
+  const File file(made);
+  on_ranks<int>(Layout{1}, 3, [&](nxd_context_t* ctx) {
+    const Module model = load(ctx, file.path);
+    nxd_module_t* layer = nullptr;
+    NXD_TEST_OK(nxd_layer_create_dropout(ctx, 0.25, "drop", -1, &layer));
+    const Module wanted(layer);
+    const Tensor x = ones({40, 25});
+    for (const int64_t step : {0, 1, 7}) {
+      set_step(ctx, step);
+      const std::vector<double> got = values(run(model.get(), x).get());
+      NXD_TEST_CHECK(got == values(run(wanted.get(), x).get()));
+      double kept = 0;
+      for (const double value : got) {
+        NXD_TEST_CHECK(value == 0 || value == 1 / 0.75);
+        kept += value != 0;
+      }
+      NXD_TEST_CHECK(std::abs(kept / 1000 - 0.75) < 5 * std::sqrt(0.75 * 0.25 / 1000));
+    }
+    NXD_TEST_OK(nxd_module_set_training(model.get(), 0));
+    NXD_TEST_CHECK(values(run(model.get(), x).get()) == values(x.get()));
+    return 0;
+  });
+}
+
+// What forms there are: in place, whole channels, probabilities 0 and 1, a mode that is a constant.
+void forms(void**) {
+  const File in_place(dropping("torch.dropout_(x + 0.0, 0.5, self.training)"));
+  const File plain(dropping("torch.dropout(x, 0.5, self.training)"));
+  const File channels(dropping("torch.feature_dropout(x, 0.5, self.training)"));
+  const File always(dropping("torch.dropout(x, 0.5, True)"));
+  const File all(dropping("torch.dropout(x, 1.0, self.training)"));
+  const File none(dropping("torch.dropout(x, 0.0, self.training)"));
+  const File wrong(dropping("torch.dropout(x, 1.5, self.training)"));
+  on_ranks<int>(Layout{1}, 3, [&](nxd_context_t* ctx) {
+    const Tensor x = ones({6, 20, 4});
+    const auto of = [&](const File& file) {
+      return values(run(load(ctx, file.path).get(), x).get());
+    };
+    const std::vector<double> dropped = of(plain);
+    NXD_TEST_CHECK(of(in_place) == dropped && of(always) == dropped);
+    NXD_TEST_CHECK(of(all) == std::vector<double>(480, 0) && of(none) == values(x.get()));
+    const std::vector<double> rows = of(channels);
+    double kept = 0;
+    for (size_t i = 0; i < rows.size(); ++i) {
+      NXD_TEST_CHECK(rows[i] == rows[i - i % 4] && (rows[i] == 0 || rows[i] == 2));
+      kept += rows[i] / 8;
+    }
+    NXD_TEST_CHECK(kept > 30 && kept < 90);
+    const Module constant = load(ctx, always.path);
+    NXD_TEST_OK(nxd_module_set_training(constant.get(), 0));
+    NXD_TEST_CHECK(values(run(constant.get(), x).get()) == dropped);
+    nxd_tensor_t *inputs[] = {x.get()}, *out = nullptr;
+    NXD_TEST_REFUSED(nxd_module_forward(load(ctx, wrong.path).get(), inputs, 1, &out, 1),
+                     NXD_ERROR_INVALID_ARGUMENT, "probability from 0 to 1, got 1.5");
+    const Tensor flat = ones({6});
+    nxd_tensor_t* short_inputs[] = {flat.get()};
+    NXD_TEST_REFUSED(nxd_module_forward(load(ctx, channels.path).get(), short_inputs, 1, &out, 1),
+                     NXD_ERROR_INVALID_ARGUMENT, "at least 2 dimensions");
+    return 0;
+  });
+}
+
+// One dropout that is called twice, a block with one that is called twice, one of the root's own in
+// a loop: no two calls of a forward draw the same bits, and each forward of a step does.
+jit::Module many_times() {
+  jit::Module made("__torch__.Many"), block("__torch__.Block");
+  block.register_module("linear", linear("Inner", 6, 6, at::kDouble));
+  block.register_module("drop", dropping("torch.dropout(x, 0.5, self.training)"));
+  block.define(R"(
+    def forward(self, x: Tensor) -> Tensor:
+      return self.drop.forward(self.linear.forward(x))
+  )");
+  made.register_module("first", linear("First", 6, 6, at::kDouble));
+  made.register_module("drop", dropping("torch.dropout(x, 0.5, self.training)"));
+  made.register_module("block", block);
+  made.register_module("last", linear("Last", 6, 6, at::kDouble));
+  made.register_attribute("training", c10::BoolType::get(), true);
+  made.define(R"(
+    def forward(self, x: Tensor) -> Tensor:
+      x = self.drop.forward(self.first.forward(x))
+      x = self.block.forward(x) + x
+      for i in range(2):
+        x = torch.dropout(x, 0.25, self.training) + 0.5
+      x = self.block.forward(x) + x
+      x = self.drop.forward(self.last.forward(x))
+      return torch.mean(x * x)
+  )");
+  return made;
+}
+
+void each_call_its_own(void**) {
+  jit::Module twice("__torch__.Twice"), block("__torch__.Block");
+  block.register_module("drop", dropping("torch.dropout(x, 0.5, self.training)"));
+  block.define("\ndef forward(self, x: Tensor) -> Tensor:\n  return self.drop.forward(x)\n");
+  twice.register_module("drop", dropping("torch.dropout(x, 0.5, self.training)"));
+  twice.register_module("block", block);
+  twice.register_attribute("training", c10::BoolType::get(), true);
+  twice.define(R"(
+    def forward(self, x: Tensor) -> List[Tensor]:
+      all = [self.drop.forward(x), self.drop.forward(x), self.block.forward(x),
+             self.block.forward(x)]
+      for i in range(2):
+        all.append(torch.dropout(x, 0.5, self.training))
+      return all
+  )");
+  const File file(twice);
+  on_ranks<int>(Layout{1}, 3, [&](nxd_context_t* ctx) {
+    const Module model = load(ctx, file.path);
+    const Tensor x = ones({8, 16});
+    std::vector<std::vector<double>> drawn;
+    for (const int step : {0, 0, 1}) {
+      set_step(ctx, step);
+      nxd_tensor_t *inputs[] = {x.get()}, *outputs[6] = {};
+      if (!NXD_TEST_OK(nxd_module_forward(model.get(), inputs, 1, outputs, 6))) return 0;
+      for (nxd_tensor_t* output : outputs) drawn.push_back(values(Tensor(output).get()));
+    }
+    for (size_t i = 0; i < drawn.size(); ++i) {
+      for (size_t j = 0; j < i; ++j) {
+        const bool again = i >= 6 && i < 12 && j + 6 == i;
+        NXD_TEST_CHECK((drawn[i] == drawn[j]) == again);
+      }
+    }
+    return 0;
+  });
+}
+
+// Recomputation draws what was drawn: losses and gradients have the same bits.
+void recomputed(void**) {
+  const File file(many_times());
+  on_ranks<int>(Layout{1}, 3, [&](nxd_context_t* ctx) {
+    std::vector<double> losses;
+    std::vector<Named> gradients;
+    for (const bool again : {false, true}) {
+      const Module model = load(ctx, file.path);
+      const char* names[] = {"drop", "block"};
+      if (again) NXD_TEST_OK(nxd_apply_checkpoint(model.get(), names, 2, 1));
+      const Tensor loss = run(model.get(), rows(0, 4));
+      backward_of(loss);
+      losses.push_back(item(loss.get()));
+      gradients.push_back(whole_gradients(model.get()));
+    }
+    NXD_TEST_CHECK(losses[0] == losses[1] && gradients[0].size() == 6);
+    check_named("gradient", gradients[1], gradients[0], 0);
+    return 0;
+  });
+}
+
+// A stage draws what the whole would: of a module that other stages call, too, and of the root's
+// own.
+void in_any_layout(void**) {
+  const File file(many_times());
+  PipelineTask task;
+  task.make = [&](nxd_context_t* ctx) { return load(ctx, file.path); };
+  task.batch = [](int step, int dp_rank, int dp) {
+    std::vector<Tensor> batch;
+    batch.push_back(rows(8 * step + dp_rank * (8 / dp), 8 / dp));
+    return batch;
+  };
+  task.options.num_microbatches = 4;
+  const PipelineRun plain = train_pipeline({}, task);
+  assert_true(plain.losses.front() != plain.losses.back());
+  const char* cuts[] = {"last"};
+  const char* recomputed[] = {"block", "drop"};
+  task.options.pipeline_cuts = cuts;
+  task.options.num_cuts = 1;
+  for (const bool recompute : {false, true}) {
+    PipelineLayout stages;
+    stages.pp = 2;
+    stages.recompute = recompute;
+    task.recomputed.assign(recomputed, recomputed + 2);
+    check_equal(stages, train_pipeline(stages, task), plain);
+  }
+}
+
+// A pipeline that was made of a model in training, or in evaluation, follows the mode of the run.
+void modes_in_a_pipeline(void**) {
+  const File file(many_times());
+  for (const int traced_in : {0, 1}) {
+    std::vector<std::vector<double>> losses(2);  // by mode of the run: of one stage, of two
+    for (const int stages : {1, 2}) {
+      PipelineLayout layout;
+      layout.pp = stages;
+      std::mutex mutex;
+      on_pipeline_ranks(layout, [&](nxd_context_t* ctx, int rank) {
+        const Module model = load(ctx, file.path);
+        NXD_TEST_OK(nxd_module_set_training(model.get(), traced_in));
+        nxd_pp_options_t options = NXD_PP_OPTIONS_INIT;
+        const char* cuts[] = {"last"};
+        options.pipeline_cuts = cuts;
+        options.num_cuts = stages > 1;
+        options.num_microbatches = 2;
+        options.broadcast_and_average_loss = 1;
+        std::vector<Tensor> batch;
+        batch.push_back(rows(0, 4));
+        const Pipeline pp = make_pipeline(model.get(), batch, options);
+        for (const int training : {0, 1}) {
+          set_step(ctx, 5);
+          NXD_TEST_OK(nxd_module_set_training(model.get(), training));
+          double loss = 0;
+          NXD_TEST_OK(nxd_pp_run_train(pp.get(), handles(batch).data(), 1, &loss));
+          const std::lock_guard<std::mutex> lock(mutex);
+          if (rank == 0) losses[static_cast<size_t>(training)].push_back(loss);
+        }
+      });
+    }
+    for (const std::vector<double>& of : losses) {
+      assert_int_equal(of.size(), 2);
+      assert_true(of[0] == of[1]);
+    }
+    assert_true(losses[0][0] != losses[1][0]);
+  }
+}
+
+// Operators that drop by libtorch's numbers work in evaluation alone.
+void others_are_refused(void**) {
+  const File alpha(dropping("torch.alpha_dropout(x, 0.5, self.training)"));
+  const File kept(dropping("torch.alpha_dropout(x, 0.0, self.training)"));
+  jit::Module recurrent("__torch__.Recurrent");
+  recurrent.register_attribute("training", c10::BoolType::get(), true);
+  for (const char* name : {"a", "b", "c", "d"}) {
+    recurrent.register_parameter(name, numbers({24, 6}, 1).requires_grad_(), false);
+  }
+  recurrent.define(R"(
+    def forward(self, x: Tensor) -> Tensor:
+      h = torch.zeros([2, x.size(1), 6], dtype=x.dtype)
+      y = torch.lstm(x, [h, h], [self.a, self.b, self.c, self.d], False, 2, 0.5, self.training,
+                     False, False)
+      return y[0]
+  )");
+  const File lstm(recurrent);
+  on_ranks<int>(Layout{1}, 3, [&](nxd_context_t* ctx) {
+    const Tensor x = ones({3, 2, 6});
+    nxd_tensor_t *inputs[] = {x.get()}, *out = nullptr;
+    for (const auto& [file, name] :
+         {std::pair<const File*, const char*>{&alpha, "alpha_dropout"}, {&lstm, "aten::lstm"}}) {
+      const Module model = load(ctx, file->path);
+      NXD_TEST_REFUSED(nxd_module_forward(model.get(), inputs, 1, &out, 1), NXD_ERROR_UNSUPPORTED,
+                       name);
+      NXD_TEST_OK(nxd_module_set_training(model.get(), 0));
+      NXD_TEST_CHECK(!values(run(model.get(), x).get()).empty());
+    }
+    NXD_TEST_CHECK(values(run(load(ctx, kept.path).get(), x).get()) == values(x.get()));
+    return 0;
+  });
+}
+
+}  // namespace
+
+int main() {
+  const CMUnitTest tests[] = {
+      cmocka_unit_test(as_the_layer_draws), cmocka_unit_test(forms),
+      cmocka_unit_test(each_call_its_own),  cmocka_unit_test(recomputed),
+      cmocka_unit_test(in_any_layout),      cmocka_unit_test(modes_in_a_pipeline),
+      cmocka_unit_test(others_are_refused),
+  };
+  return cmocka_run_group_tests(tests, nullptr, nullptr);
+}
