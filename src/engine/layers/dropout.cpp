@@ -70,12 +70,7 @@ RandomSite Dropout::site_of_now() const {
 }
 
 at::Tensor Dropout::site_words(const at::TensorOptions& options) const {
-  const auto draw = [site = site_of_now()] {
-    const at::Tensor words = at::empty({2}, at::kLong);
-    words.data_ptr<int64_t>()[0] = std::bit_cast<int64_t>(site.key());
-    words.data_ptr<int64_t>()[1] = std::bit_cast<int64_t>(site.draw());
-    return words;
-  };
+  const auto draw = [site = site_of_now()] { return site_words_of(site); };
   if (options.device().is_cpu()) return draw();
   return recorded_draw("nxd::dropout_site", {}, draw, {2}, at::kLong);
 }
@@ -93,6 +88,13 @@ at::Tensor Dropout::factors(at::IntArrayRef sizes, const at::TensorOptions& opti
                                         draw, numbered, at::kByte);
   if (transposed_) mask = mask.transpose(0, 1);
   return mask.to(c10::typeMetaToScalarType(options.dtype())) * (1.0 / (1.0 - p_));
+}
+
+at::Tensor site_words_of(const RandomSite& site) {
+  const at::Tensor words = at::empty({2}, at::kLong);
+  words.data_ptr<int64_t>()[0] = std::bit_cast<int64_t>(site.key());
+  words.data_ptr<int64_t>()[1] = std::bit_cast<int64_t>(site.draw());
+  return words;
 }
 
 at::Tensor draw_mask(const RandomSite& site, const ShardSpec& shard, at::IntArrayRef part,

@@ -25,7 +25,7 @@ class Dropout : public Module {
   // Factors of this rank's part, of these sizes: 0 or 1 / (1 - p). On the recorded device they are
   // drawn when the graph runs, with the step and microbatch of now.
   at::Tensor factors(at::IntArrayRef sizes, const at::TensorOptions& options) const;
-  // Where they are drawn, for kernels that draw them themselves: i64 [2], the site's key and draw.
+  // Where they are drawn, for kernels that draw them themselves: site_words_of that.
   at::Tensor site_words(const at::TensorOptions& options) const;
 
   void set_site(const std::string& path) override { site_ = path; }
@@ -48,6 +48,9 @@ class Dropout : public Module {
   };
   std::optional<Share> share_;
 };
+
+// The key and the draw of a site, i64 [2], as kernels take them.
+at::Tensor site_words_of(const RandomSite& site);
 
 // 1 for each element of this part that is kept, else 0: U8, of the sizes of the part.
 at::Tensor draw_mask(const RandomSite& site, const ShardSpec& shard, at::IntArrayRef part,

@@ -12,8 +12,6 @@
 #include <string_view>
 #include <utility>
 
-#include "engine/module/module.h"
-
 namespace nxd {
 namespace {
 
@@ -71,13 +69,34 @@ void run_dropout(jit::Stack& stack) {
   Run& run = *run_of_thread;
   ScriptDropout dropout;
   const int64_t mode = jit::pop(stack).toInt();
-  if (mode >= 0) dropout.mode = static_cast<size_t>(mode);
   dropout.of_channels = jit::pop(stack).toBool();
   dropout.in_place = jit::pop(stack).toBool();
   dropout.is_on = jit::pop(stack).toBool();
   dropout.p = jit::pop(stack).toDouble();
   dropout.input = jit::pop(stack).toTensor();
-  run.keep_failure_of([&] { jit::push(stack, run.hooks->drop(dropout)); });
+  run.keep_failure_of([&] {
+    const auto of = mode < 0 ? std::nullopt : std::optional<size_t>(static_cast<size_t>(mode));
+    jit::push(stack, run.hooks->drop(dropout, of));
+  });
+}
+
+at::Tensor tensor_or_none(const c10::IValue& value) {
+  return value.isNone() ? at::Tensor() : value.toTensor();
+}
+
+void run_attention(jit::Stack& stack) {
+  Run& run = *run_of_thread;
+  ScriptAttention a;
+  a.grouped_queries = jit::pop(stack).toBool();
+  const c10::IValue scale = jit::pop(stack);
+  if (!scale.isNone()) a.scale = scale.toDouble();
+  a.causal = jit::pop(stack).toBool();
+  a.dropout = jit::pop(stack).toDouble();
+  a.mask = tensor_or_none(jit::pop(stack));
+  a.v = jit::pop(stack).toTensor();
+  a.k = jit::pop(stack).toTensor();
+  a.q = jit::pop(stack).toTensor();
+  run.keep_failure_of([&] { jit::push(stack, run.hooks->attend(a)); });
 }
 
 // Known to the interpreter alone: no dispatcher, and so no trace, sees these.
@@ -100,6 +119,17 @@ c10::Symbol drop_operator() {
       "nxd::drop",
       "(Tensor input, float p, bool train, bool in_place, bool of_channels, int mode) -> Tensor",
       &run_dropout);
+  return symbol;
+}
+
+constexpr const char* kAttentionName = "aten::scaled_dot_product_attention";
+constexpr const char* kAttentionSignature =
+    "(Tensor query, Tensor key, Tensor value, Tensor? attn_mask=None, float dropout_p=0.0, "
+    "bool is_causal=False, *, float? scale=None, bool enable_gqa=False) -> Tensor";
+
+c10::Symbol attention_operator() {
+  static const c10::Symbol symbol =
+      known_to_interpreter("nxd::attend", kAttentionSignature, &run_attention);
   return symbol;
 }
 
@@ -166,7 +196,25 @@ jit::Value* assembled(jit::Graph& graph, const c10::TypePtr& type,
   return graph.insertNode(graph.createTuple(parts, tuple->name() ? tuple : nullptr))->output();
 }
 
+// Of an operator that is only named in files: it is handed out before it is run.
+void never_run(jit::Stack&) {
+  fail(NXD_ERROR_INTERNAL, kAttentionName, ": expected to be handed out");
+}
+
 }  // namespace
+
+void register_newer_operators() {
+  static const bool registered = [] {
+    const bool is_known =
+        !jit::getAllOperatorsFor(c10::Symbol::fromQualString(kAttentionName)).empty();
+    if (!is_known) {
+      jit::registerOperator(jit::Operator(std::string(kAttentionName) + kAttentionSignature,
+                                          &never_run, c10::AliasAnalysisKind::FROM_SCHEMA));
+    }
+    return true;
+  }();
+  (void)registered;
+}
 
 void TorchscriptForward::inline_methods() {
   bool found = true;
@@ -240,6 +288,28 @@ void TorchscriptForward::hand_out_dropouts() {
   }
 }
 
+// An older signature ends before the scale, or before the grouped queries.
+void TorchscriptForward::hand_out_attentions() {
+  for (jit::Node* node : nodes_of(*graph_, c10::Symbol::fromQualString(kAttentionName))) {
+    const jit::WithInsertPoint at(node);
+    std::vector<jit::Value*> inputs = node->inputs().vec();
+    if (inputs.size() < 7) inputs.push_back(graph_->insertConstant(c10::IValue()));
+    if (inputs.size() < 8) inputs.push_back(graph_->insertConstant(false));
+    jit::Node* const made = graph_->insertNode(graph_->create(attention_operator(), inputs));
+    node->output()->replaceAllUsesWith(made->output());
+    node->destroy();
+  }
+}
+
+void TorchscriptForward::find_modes() {
+  for (jit::Node* node : nodes_of(*graph_, c10::prim::GetAttr)) {
+    if (node->s(c10::attr::name) != "training") continue;
+    for (const jit::Use& use : node->output()->uses()) {
+      depends_on_mode_ = depends_on_mode_ || use.user->kind() != drop_operator();
+    }
+  }
+}
+
 TorchscriptForward::TorchscriptForward(const jit::Module& script) {
   const auto written = jit::toGraphFunction(script.get_method("forward").function()).graph();
   graph_ = written->copy();
@@ -251,6 +321,8 @@ TorchscriptForward::TorchscriptForward(const jit::Module& script) {
     jit::Inline(*graph_);
   }
   hand_out_dropouts();
+  hand_out_attentions();
+  find_modes();
   code_ = jit::Code(graph_, "forward");
 }
 

@@ -11,22 +11,18 @@
 #include <string>
 #include <vector>
 
+#include "engine/models/torchscript_operators.h"
+
 namespace nxd {
 
-// A dropout in the code of a TorchScript module, for one call of it.
-struct ScriptDropout {
-  at::Tensor input;
-  double p = 0;
-  bool is_on = false;        // as the code says
-  bool in_place = false;     // writes to the input
-  bool of_channels = false;  // drops all places of a channel, dimension 1, or none
-  // The module whose mode says whether it is on, as an index of mode_paths(); none: the code does.
-  std::optional<size_t> mode;
-};
+// Makes known to libtorch what files of a newer PyTorch call and this libtorch lacks:
+// scaled_dot_product_attention, before 2.0. Before such a file is loaded.
+void register_newer_operators();
 
-// The code of a TorchScript module's forward, in which calls of submodules and dropouts are made by
-// whoever runs it. All else is libtorch's interpreter's: operators, conditions, loops, functions.
-// Other methods of the module are part of the code, as they may call submodules, too.
+// The code of a TorchScript module's forward, in which calls of submodules, and of operators that
+// draw, are made by whoever runs it. All else is libtorch's interpreter's: operators, conditions,
+// loops, functions. Other methods of the module are part of the code, as they may call submodules,
+// too.
 //
 // A call is handed out where its inputs are tensors, or None, and its result has a fixed number of
 // tensors, in tuples or alone. Any other one, such as that of a submodule that takes a flag, is the
@@ -40,7 +36,10 @@ class TorchscriptForward {
     std::function<std::vector<at::Tensor>(size_t callee, const std::vector<at::Tensor>& inputs,
                                           size_t n_outputs)>
         call;
-    std::function<at::Tensor(const ScriptDropout& dropout)> drop;
+    // mode: of mode_paths()[mode] the module whose training flag says whether it is on; none: the
+    // code does.
+    std::function<at::Tensor(const ScriptDropout& dropout, std::optional<size_t> mode)> drop;
+    std::function<at::Tensor(const ScriptAttention& attention)> attend;
   };
 
   explicit TorchscriptForward(const torch::jit::Module& script);
@@ -49,6 +48,9 @@ class TorchscriptForward {
   const std::vector<Path>& callees() const { return callees_; }
   // Modules whose modes dropouts follow.
   const std::vector<Path>& mode_paths() const { return mode_paths_; }
+  // True if the code asks for a mode otherwise: a trace would have what it does in the mode of
+  // then.
+  bool depends_on_mode() const { return depends_on_mode_; }
   // All that is run here, functions in their places.
   const torch::jit::Graph& graph() const { return *graph_; }
 
@@ -60,9 +62,12 @@ class TorchscriptForward {
   void hand_out_calls();
   void hand_out(torch::jit::Node* call, Path path, size_t n_outputs);
   void hand_out_dropouts();
+  void hand_out_attentions();
+  void find_modes();
 
   std::shared_ptr<torch::jit::Graph> graph_;
   std::vector<Path> callees_, mode_paths_;
+  bool depends_on_mode_ = false;
   torch::jit::Code code_;
 };
 

@@ -13,9 +13,7 @@
 #include <vector>
 
 #include "core/checkpoint/file.h"
-#include "core/tensor_parallel/dropout_mask.h"
 #include "engine/layers/caller_parameter.h"
-#include "engine/layers/dropout.h"
 #include "engine/models/torchscript_forward.h"
 #include "engine/module/buffers.h"
 #include "engine/module/call_path.h"
@@ -45,7 +43,7 @@ class TorchscriptModule : public Module, public BufferHolder {
   using Owners = std::vector<std::pair<at::Tensor, std::shared_ptr<Parameter>>>;
   TorchscriptModule(const LayerContext& at, jit::Module script, Owners& owners);
 
-  bool is_leaf() const override { return callees_.empty(); }
+  bool is_leaf() const override { return callees_.empty() || (code_ && code_->depends_on_mode()); }
   bool counts_outputs() const override { return true; }
   void set_site(const std::string& path) override { site_ = path; }
   const jit::Module& script() const { return script_; }
@@ -66,9 +64,7 @@ class TorchscriptModule : public Module, public BufferHolder {
   TorchscriptModule* module_at(const TorchscriptForward::Path& path);
   std::vector<c10::IValue> arguments(const Tensors& inputs) const;
   c10::IValue run_code(std::vector<c10::IValue> arguments);
-  at::Tensor drop(const ScriptDropout& dropout, uint64_t earlier);
-  at::Tensor draw_factors(const at::Tensor& input, const ScriptDropout& dropout,
-                          const std::string& site) const;
+  ScriptSite site_of(uint64_t earlier, std::optional<size_t> mode) const;
   Tensors run(const Tensors& inputs, size_t n_outputs);
   void take_buffers();
 
@@ -267,51 +263,29 @@ c10::IValue TorchscriptModule::run_code(std::vector<c10::IValue> arguments) {
   script_.get_method("forward").function().getSchema().checkAndNormalizeInputs(arguments);
   const CallPath path = CallPath::current();
   std::map<const Module*, uint64_t> calls;
-  uint64_t dropouts = 0;
+  uint64_t draws = 0;
   TorchscriptForward::Hooks hooks;
   hooks.call = [&](size_t callee, const Tensors& given, size_t count) {
     TorchscriptModule& module = *callees_[callee];
     const CallPathScope scope(path.of_child(calls[&module]++));
     return module.call(given, count);
   };
-  hooks.drop = [&](const ScriptDropout& dropout) { return drop(dropout, dropouts++); };
+  hooks.drop = [&](const ScriptDropout& dropout, std::optional<size_t> mode) {
+    return drop(site_of(draws++, mode), dropout);
+  };
+  hooks.attend = [&](const ScriptAttention& attention) {
+    return attend(site_of(draws++, std::nullopt), attention);
+  };
   return code_->run(std::move(arguments), hooks);
 }
 
-// A trace has the dropout whether it is on or not, where that is a module's to say: whoever runs
-// what was traced asks the module again.
-at::Tensor TorchscriptModule::drop(const ScriptDropout& dropout, uint64_t earlier) {
-  check_argument(dropout.p >= 0 && dropout.p <= 1, class_name(),
-                 ": dropout: expected a probability from 0 to 1, got ", dropout.p);
-  const bool may_be_on = dropout.is_on || (is_tracing() && dropout.mode);
-  if (!may_be_on || dropout.p == 0 || dropout.input.numel() == 0) return dropout.input;
-  // Names of earlier calls have no such ending.
+// Sites of later calls of one module have an ending.
+ScriptSite TorchscriptModule::site_of(uint64_t earlier, std::optional<size_t> mode) const {
   const CallPath path = CallPath::current().of_child(earlier);
-  const std::string site = path.number() == 0 ? site_ : site_ + "#" + std::to_string(path.number());
-  const auto draw = [self = shared_from_this(), this, dropout, site](const Tensors& inputs) {
-    return Tensors{draw_factors(inputs[0], dropout, site)};
-  };
-  const at::Tensor factors = call_opaque("dropout", {dropout.input}, draw)[0];
-  at::Tensor input = dropout.input;
-  return dropout.in_place ? input.mul_(factors) : input * factors;
-}
-
-at::Tensor TorchscriptModule::draw_factors(const at::Tensor& input, const ScriptDropout& dropout,
-                                           const std::string& site) const {
-  std::vector<int64_t> drawn = input.sizes().vec();
-  if (dropout.of_channels) {
-    check_argument(drawn.size() >= 2, class_name(),
-                   ": feature_dropout: expected at least 2 dimensions, got shape ", input.sizes());
-    std::fill(drawn.begin() + 2, drawn.end(), 1);
-  }
-  const at::TensorOptions options = input.options().requires_grad(false);
-  if (input.is_meta()) return at::empty(drawn, options);
-  if (dropout.mode && !modes_[*dropout.mode]->training()) return at::ones(drawn, options);
-  if (dropout.p == 1) return at::zeros(drawn, options);
-  const RandomSite now =
-      dropout_site(context()->seed(), site).at(context()->step(), context()->microbatch());
-  const at::Tensor mask = draw_mask(now, dropout_shard(drawn, -1, 0, 1), drawn, 1 - dropout.p);
-  return mask.to(input.scalar_type()) * (1 / (1 - dropout.p));
+  ScriptSite site{shared_from_this(), site_, nullptr};
+  if (path.number() != 0) site.name += "#" + std::to_string(path.number());
+  if (mode) site.mode = modes_[*mode]->shared_from_this();
+  return site;
 }
 
 Tensors TorchscriptModule::run(const Tensors& inputs, size_t n_outputs) {
@@ -363,6 +337,7 @@ std::optional<RandomOperator> random_operator(at::ArrayRef<const jit::Block*> bl
       if (auto found = random_operator(node->blocks())) return found;
       const c10::FunctionSchema* schema = node->maybeSchema();
       std::string name = node->kind().toQualString();
+      if (name.rfind("nxd::", 0) == 0) continue;
       bool drops = name.find("dropout") != std::string::npos;
       bool none = false;
       for (size_t i = 0; schema && i < schema->arguments().size(); ++i) {
@@ -379,9 +354,9 @@ std::optional<RandomOperator> random_operator(at::ArrayRef<const jit::Block*> bl
   return std::nullopt;
 }
 
-// A leaf's code has that of all below.
+// Code that makes no calls of submodules has that of all below.
 void find_random(TorchscriptModule& module) {
-  if (!module.is_leaf() || !module.code()) {
+  if (!module.code() || !module.code()->callees().empty()) {
     for (const auto& [name, child] : module.children()) {
       find_random(static_cast<TorchscriptModule&>(*child));
     }
@@ -402,6 +377,7 @@ std::shared_ptr<Module> load_torchscript(const std::shared_ptr<Context>& context
                                          const std::string& path) {
   const InputFile readable(path);
   jit::Module script("none");
+  register_newer_operators();
   try {
     script = jit::load(path, at::kCPU);
   } catch (const std::exception& error) {

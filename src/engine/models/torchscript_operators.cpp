@@ -1,0 +1,163 @@
+#include "engine/models/torchscript_operators.h"
+
+#include <ATen/ATen.h>
+
+#include <algorithm>
+#include <cmath>
+#include <limits>
+#include <utility>
+#include <vector>
+
+#include "core/tensor_parallel/dropout_mask.h"
+#include "engine/functional/attention_op.h"
+#include "engine/layers/dropout.h"
+#include "engine/ops/compute.h"
+#include "engine/tensor/call_tracer.h"
+
+namespace nxd {
+namespace {
+
+using Tensors = Module::Tensors;
+
+void check_probability(const ScriptSite& site, const char* what, double p) {
+  check_argument(p >= 0 && p <= 1, site.module->class_name(), ": ", what,
+                 ": expected a probability from 0 to 1, got ", p);
+}
+
+RandomSite random_site_of_now(const ScriptSite& site) {
+  const Context& context = *site.module->context();
+  return dropout_site(context.seed(), site.name).at(context.step(), context.microbatch());
+}
+
+// 1 / (1 - p) for what is kept, else 0.
+at::Tensor drawn_factors(const ScriptSite& site, std::vector<int64_t> sizes, double p,
+                         at::ScalarType dtype) {
+  if (p == 1) return at::zeros(sizes, dtype);
+  const at::Tensor mask =
+      draw_mask(random_site_of_now(site), dropout_shard(sizes, -1, 0, 1), sizes, 1 - p);
+  return mask.to(dtype) * (1 / (1 - p));
+}
+
+at::Tensor factors_for(const ScriptSite& site, const ScriptDropout& dropout,
+                       const at::Tensor& input) {
+  std::vector<int64_t> sizes = input.sizes().vec();
+  if (dropout.of_channels) std::fill(sizes.begin() + 2, sizes.end(), 1);
+  const at::TensorOptions options = input.options().requires_grad(false);
+  if (input.is_meta()) return at::empty(sizes, options);
+  if (site.mode && !site.mode->training()) return at::ones(sizes, options);
+  return drawn_factors(site, std::move(sizes), dropout.p, input.scalar_type());
+}
+
+// The library's attention has heads behind the sequence.
+at::Tensor by_kernels(const ScriptSite& site, const ScriptAttention& a, double scale) {
+  AttentionArgs args;
+  args.causal = a.causal;
+  args.scale = scale;
+  if (a.dropout > 0 && !a.q.is_meta()) {
+    const at::ScalarType wide = partial_sum_dtype(a.q.scalar_type());
+    const std::vector<int64_t> sizes = {a.q.size(0), a.q.size(1), a.q.size(2), a.k.size(2)};
+    args.dropout = {
+        1 - a.dropout, a.q.size(1), 0, [&site] { return site_words_of(random_site_of_now(site)); },
+        [&site, &a, sizes, wide] { return drawn_factors(site, sizes, a.dropout, wide); }};
+  }
+  return attention(*site.module->context(), args, a.q.transpose(1, 2), a.k.transpose(1, 2),
+                   a.v.transpose(1, 2))
+      .transpose(1, 2);
+}
+
+at::Tensor with_heads_of(const at::Tensor& q, const at::Tensor& x) {
+  const int64_t shared = x.size(-3) == 0 ? 1 : q.size(-3) / x.size(-3);
+  if (shared == 1) return x;
+  std::vector<int64_t> sizes = x.sizes().vec();
+  sizes.insert(sizes.end() - 2, shared);
+  at::Tensor repeated = x.unsqueeze(-3).expand(sizes);
+  sizes = x.sizes().vec();
+  sizes[sizes.size() - 3] *= shared;
+  return repeated.reshape(sizes);
+}
+
+// By operators. A query that sees no key gives 0.
+at::Tensor by_operators(const ScriptSite& site, const ScriptAttention& a, double scale) {
+  const at::ScalarType wide = partial_sum_dtype(a.q.scalar_type());
+  const at::Tensor k = a.grouped_queries ? with_heads_of(a.q, a.k) : a.k;
+  const at::Tensor v = a.grouped_queries ? with_heads_of(a.q, a.v) : a.v;
+  at::Tensor scores = at::matmul(a.q.to(wide) * scale, k.to(wide).transpose(-2, -1));
+  at::Tensor hidden;
+  if (a.causal) {
+    hidden = at::ones({scores.size(-2), scores.size(-1)},
+                      scores.options().dtype(at::kBool).requires_grad(false))
+                 .triu(1);
+  } else if (a.mask.defined() && a.mask.scalar_type() == at::kBool) {
+    hidden = a.mask.logical_not();
+  } else if (a.mask.defined()) {
+    scores = scores + a.mask.to(wide);
+  }
+  if (hidden.defined()) {
+    scores = scores.masked_fill(hidden, std::numeric_limits<float>::lowest());
+  }
+  at::Tensor weights = at::softmax(scores, -1);
+  if (hidden.defined()) weights = weights.masked_fill(hidden, 0);
+  if (a.dropout > 0 && !a.q.is_meta()) {
+    weights = weights * drawn_factors(site, weights.sizes().vec(), a.dropout, wide);
+  }
+  return at::matmul(weights, v.to(wide)).to(a.q.scalar_type());
+}
+
+bool has_form_of_kernels(const ScriptAttention& a) {
+  const auto is_head_wise = [](const at::Tensor& x) { return x.dim() == 4; };
+  if (!is_head_wise(a.q) || !is_head_wise(a.k) || !is_head_wise(a.v)) return false;
+  const int64_t heads = a.q.size(1), kv_heads = a.k.size(1);
+  const bool same_heads =
+      a.grouped_queries ? kv_heads > 0 && heads % kv_heads == 0 : heads == kv_heads;
+  return same_heads && !a.mask.defined() && a.dropout < 1 && a.k.sizes() == a.v.sizes() &&
+         a.q.size(0) == a.k.size(0) && a.q.size(3) == a.k.size(3) &&
+         a.q.scalar_type() == a.k.scalar_type() && a.q.scalar_type() == a.v.scalar_type() &&
+         (!a.causal || a.q.size(2) == a.k.size(2));
+}
+
+}  // namespace
+
+at::Tensor drop(const ScriptSite& site, const ScriptDropout& dropout) {
+  check_probability(site, "dropout", dropout.p);
+  check_argument(!dropout.of_channels || dropout.input.dim() >= 2, site.module->class_name(),
+                 ": feature_dropout: expected at least 2 dimensions, got shape ",
+                 dropout.input.sizes());
+  // A trace has it whether it is on or not, where a module says so: that is asked again in a run.
+  const bool may_be_on = dropout.is_on || (is_tracing() && site.mode);
+  if (!may_be_on || dropout.p == 0 || dropout.input.numel() == 0) return dropout.input;
+  ScriptDropout form = dropout;
+  form.input.reset();
+  const at::Tensor factors = call_opaque("dropout", {dropout.input}, [=](const Tensors& inputs) {
+    return Tensors{factors_for(site, form, inputs[0])};
+  })[0];
+  at::Tensor input = dropout.input;
+  return dropout.in_place ? input.mul_(factors) : input * factors;
+}
+
+at::Tensor attend(const ScriptSite& site, const ScriptAttention& attention) {
+  check_probability(site, "scaled_dot_product_attention: dropout_p", attention.dropout);
+  check_argument(!attention.mask.defined() || !attention.causal, site.module->class_name(),
+                 ": scaled_dot_product_attention: expected a mask or is_causal, got both");
+  for (const at::Tensor* x : {&attention.q, &attention.k, &attention.v}) {
+    check_argument(x->dim() >= (attention.grouped_queries ? 3 : 2), site.module->class_name(),
+                   ": scaled_dot_product_attention: expected [..., sequence, features], got shape ",
+                   x->sizes());
+  }
+  ScriptAttention form = attention;
+  for (at::Tensor* x : {&form.q, &form.k, &form.v, &form.mask}) x->reset();
+  const Tensors inputs = {attention.q, attention.k, attention.v, attention.mask};
+  const auto run = [=](const Tensors& given) {
+    ScriptAttention now = form;
+    now.q = given[0];
+    now.k = given[1];
+    now.v = given[2];
+    now.mask = given[3];
+    const double scale = now.scale.value_or(
+        1 / std::sqrt(static_cast<double>(std::max<int64_t>(now.q.size(-1), 1))));
+    return Tensors{has_form_of_kernels(now) ? by_kernels(site, now, scale)
+                                            : by_operators(site, now, scale)};
+  };
+  return call_opaque("scaled_dot_product_attention", inputs, run)[0];
+}
+
+}  // namespace nxd

@@ -1,0 +1,49 @@
+#pragma once
+
+#include <ATen/core/Tensor.h>
+
+#include <memory>
+#include <optional>
+#include <string>
+
+#include "engine/module/module.h"
+
+// Operators in the code of TorchScript modules that draw random numbers. libtorch's own would be
+// numbers that no layout of ranks, and no second run of a forward, repeats.
+namespace nxd {
+
+struct ScriptDropout {
+  at::Tensor input;
+  double p = 0;
+  bool is_on = false;        // as the code says
+  bool in_place = false;     // writes to the input
+  bool of_channels = false;  // drops all places of a channel, dimension 1, or none
+};
+
+// scaled_dot_product_attention of PyTorch: softmax(scale q k^T + mask) v, with a dropout of the
+// weights. q [..., heads, queries, d], k [..., kv heads, keys, d], v [..., kv heads, keys, e].
+struct ScriptAttention {
+  at::Tensor q, k, v;
+  at::Tensor mask;               // added to the scores, or bool: true means keep; undefined: none
+  double dropout = 0;            // probability
+  bool causal = false;           // query i sees the keys 0 to i
+  std::optional<double> scale;   // 1 / sqrt(d) without
+  bool grouped_queries = false;  // there may be fewer heads of keys
+};
+
+// Where a call of an operator draws: a site of its own within the forward of the module.
+struct ScriptSite {
+  std::shared_ptr<const Module> module;
+  std::string name;
+  std::shared_ptr<const Module> mode;  // whose training flag says if it draws; null: its code does
+};
+
+// Both are one function of a trace, which draws for the step and microbatch of its run.
+
+// INVALID_ARGUMENT for a p that is no probability, and for channels of a vector.
+at::Tensor drop(const ScriptSite& site, const ScriptDropout& dropout);
+// Blocked, by the library's kernels, where these have the form: q, k and v of 4 dimensions and one
+// d, no mask, and as many queries as keys if causal. INVALID_ARGUMENT for a mask beside causal.
+at::Tensor attend(const ScriptSite& site, const ScriptAttention& attention);
+
+}  // namespace nxd

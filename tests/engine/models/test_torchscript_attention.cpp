@@ -1,0 +1,290 @@
+// scaled_dot_product_attention in modules of TorchScript files, which PyTorch writes since 2.0 and
+// older releases of libtorch cannot read: values and gradients by its definition, in all forms; its
+// dropout by kernels as by plain operators.
+#include <array>
+
+#include "capi/pipeline_support.h"
+#include "support/torchscript_file.h"
+
+#include "support/check.h"
+
+using namespace nxd_test;
+
+namespace {
+
+// The name is known to libtorch once a file has been loaded.
+void make_known() {
+  const File any(function("Any", "x * 1.0"));
+  on_ranks<int>(Layout{1}, 3, [&](nxd_context_t* ctx) {
+    load(ctx, any.path);
+    return 0;
+  });
+}
+
+struct Case {
+  const char* name;
+  std::vector<int64_t> q, k, v;
+  const char* mask;  // "", "bool", "added"
+  const char* rest;  // of the call
+  bool causal, grouped;
+  double scale;  // 0: the default
+};
+
+const Case kCases[] = {
+    {"plain", {2, 3, 5, 8}, {2, 3, 7, 8}, {2, 3, 7, 8}, "", "None, 0.0, False", false, false, 0},
+    {"causal", {2, 3, 6, 8}, {2, 3, 6, 8}, {2, 3, 6, 8}, "", "None, 0.0, True", true, false, 0},
+    {"fewer queries, causal",
+     {2, 3, 4, 8},
+     {2, 3, 6, 8},
+     {2, 3, 6, 8},
+     "",
+     "None, 0.0, True",
+     true,
+     false,
+     0},
+    {"scale",
+     {1, 2, 5, 8},
+     {1, 2, 5, 8},
+     {1, 2, 5, 8},
+     "",
+     "None, 0.0, False, scale=0.5",
+     false,
+     false,
+     0.5},
+    {"grouped",
+     {2, 6, 5, 8},
+     {2, 2, 5, 8},
+     {2, 2, 5, 8},
+     "",
+     "None, 0.0, True, scale=None, enable_gqa=True",
+     true,
+     true,
+     0},
+    {"grouped, masked",
+     {2, 6, 5, 8},
+     {2, 2, 5, 8},
+     {2, 2, 5, 8},
+     "added",
+     "mask, 0.0, False, scale=None, enable_gqa=True",
+     false,
+     true,
+     0},
+    {"other values",
+     {2, 3, 5, 8},
+     {2, 3, 7, 8},
+     {2, 3, 7, 4},
+     "",
+     "None, 0.0, False",
+     false,
+     false,
+     0},
+    {"three dimensions", {3, 5, 8}, {3, 7, 8}, {3, 7, 8}, "", "None, 0.0, False", false, false, 0},
+    {"bool mask",
+     {2, 3, 5, 8},
+     {2, 3, 7, 8},
+     {2, 3, 7, 8},
+     "bool",
+     "mask > 0.0, 0.0, False",
+     false,
+     false,
+     0},
+    {"added mask",
+     {2, 3, 5, 8},
+     {2, 3, 7, 8},
+     {2, 3, 7, 8},
+     "added",
+     "mask, 0.0, False",
+     false,
+     false,
+     0},
+};
+
+// A module with q, k, v and the mask as parameters, so that their gradients are found.
+jit::Module module_of(const Case& c, at::ScalarType dtype, const std::string& rest) {
+  jit::Module made("__torch__.Attend");
+  int64_t phase = 0;
+  for (const auto& [name, sizes] :
+       {std::pair<const char*, std::vector<int64_t>>{"q", c.q}, {"k", c.k}, {"v", c.v}}) {
+    made.register_parameter(name, numbers(sizes, phase += 5, dtype).requires_grad_(), false);
+  }
+  made.register_parameter(
+      "mask", numbers({c.q[c.q.size() - 2], c.k[c.k.size() - 2]}, 3, dtype).requires_grad_(),
+      false);
+  made.define(
+      "\ndef forward(self, x: Tensor) -> Tensor:\n  mask = self.mask\n  y = "
+      "torch.scaled_dot_product_attention(self.q, self.k, self.v, " +
+      rest + ")\n  return torch.sum(y * torch.cos(y))\n");
+  return made;
+}
+
+// The definition, in f64.
+Named by_definition(const Case& c, double* loss) {
+  at::Tensor q = numbers(c.q, 5).requires_grad_(), k = numbers(c.k, 10).requires_grad_(),
+             v = numbers(c.v, 15).requires_grad_(),
+             mask = numbers({c.q[c.q.size() - 2], c.k[c.k.size() - 2]}, 3).requires_grad_();
+  const auto heads = [&](const at::Tensor& x) {
+    return c.grouped ? at::repeat_interleave(x, c.q[1] / c.k[1], 1) : x;
+  };
+  const double scale = c.scale ? c.scale : 1 / std::sqrt(static_cast<double>(c.q.back()));
+  at::Tensor scores = at::matmul(q, heads(k).transpose(-2, -1)) * scale;
+  const std::string kind = c.mask;
+  const at::Tensor sees = c.causal ? at::ones_like(mask).tril() : (mask > 0).to(at::kDouble);
+  if (kind == "added") scores = scores + mask;
+  at::Tensor weights = at::exp(scores);
+  if (c.causal || kind == "bool") weights = weights * sees.detach();
+  const at::Tensor y = at::matmul(weights / weights.sum({-1}, true), heads(v));
+  const at::Tensor sum = at::sum(y * at::cos(y));
+  sum.backward();
+  *loss = sum.item<double>();
+  Named gradients;
+  for (const auto& [name, of] : {std::pair<const char*, at::Tensor>{"q", q}, {"k", k}, {"v", v}}) {
+    gradients[name] = values_of(of.grad());
+  }
+  if (kind == "added") gradients["mask"] = values_of(mask.grad());
+  return gradients;
+}
+
+struct Result {
+  double loss;
+  Named gradients;
+};
+
+Result trained(const File& file, int64_t step = 0) {
+  Result result{};
+  on_ranks<int>(Layout{1}, 3, [&](nxd_context_t* ctx) {
+    const Module model = load(ctx, file.path);
+    NXD_TEST_OK(nxd_context_set_step(ctx, step, 0));
+    const Tensor x = rows(0, 1);
+    nxd_tensor_t *inputs[] = {x.get()}, *out = nullptr;
+    if (!NXD_TEST_OK(nxd_module_forward(model.get(), inputs, 1, &out, 1))) return 0;
+    const Tensor loss(out);
+    backward_of(loss);
+    result = {item(loss.get()), whole_gradients(model.get())};
+    return 0;
+  });
+  return result;
+}
+
+void as_defined(void**) {
+  for (const Case& c : kCases) {
+    double loss = 0;
+    const Named wanted = by_definition(c, &loss);
+    for (const bool wide : {true, false}) {
+      const File file(module_of(c, wide ? at::kDouble : at::kFloat, c.rest));
+      const Result got = trained(file);
+      const double tolerance = wide ? 1e-12 : 2e-5;
+      check_loss(c.name, got.loss, loss, tolerance);
+      for (const auto& [name, of] : wanted) {
+        const auto found = got.gradients.find(name);
+        if (found == got.gradients.end()) fail_msg("%s: no gradient of %s", c.name, name.c_str());
+        check_named(std::string(c.name) + ": " + name, {*found}, {{name, of}}, tolerance);
+      }
+    }
+  }
+}
+
+// Kernels and plain operators drop the same weights; another step drops others, and p 1 all.
+void dropout(void**) {
+  for (const Case& c : {kCases[0], kCases[1], kCases[4]}) {
+    std::string rest = c.rest;
+    rest.replace(rest.find("0.0"), 3, "0.3");
+    const File wide(module_of(c, at::kDouble, rest)), narrow(module_of(c, at::kFloat, rest));
+    const Result by_operators = trained(wide), by_kernels = trained(narrow);
+    check_loss(c.name, by_kernels.loss, by_operators.loss, 2e-5);
+    check_named(c.name, by_kernels.gradients, by_operators.gradients, 2e-5);
+    assert_true(trained(wide).loss == by_operators.loss);
+    assert_true(trained(wide, 1).loss != by_operators.loss);
+    assert_true(std::abs(trained(narrow, 1).loss / trained(wide, 1).loss - 1) < 2e-5);
+    double kept = 0;
+    by_definition(c, &kept);
+    assert_true(std::abs(by_operators.loss / kept - 1) > 1e-3);
+    rest.replace(rest.find("0.3"), 3, "1.0");
+    assert_true(trained(File(module_of(c, at::kFloat, rest))).loss == 0);
+  }
+}
+
+// Attention of a block's own code, with a dropout that its code always asks for: stages and
+// recomputation change nothing.
+void in_any_layout(void**) {
+  jit::Module made("__torch__.Net"), block("__torch__.Block");
+  for (const char* name : {"q", "k", "v"}) {
+    block.register_module(name, linear(name, 6, 6, at::kFloat));
+  }
+  block.define(R"(
+    def forward(self, x: Tensor) -> Tensor:
+      q = self.q.forward(x).view([1, -1, 2, 3]).transpose(1, 2)
+      k = self.k.forward(x).view([1, -1, 2, 3]).transpose(1, 2)
+      v = self.v.forward(x).view([1, -1, 2, 3]).transpose(1, 2)
+      y = torch.scaled_dot_product_attention(q, k, v, None, 0.2, True)
+      return x + y.transpose(1, 2).reshape([-1, 6])
+  )");
+  made.register_module("block", block);
+  made.register_module("last", linear("Last", 6, 6, at::kFloat));
+  made.define(R"(
+    def forward(self, x: Tensor) -> Tensor:
+      x = self.block.forward(self.block.forward(x))
+      x = self.last.forward(x)
+      return torch.mean(x * x)
+  )");
+  const File file(made);
+  PipelineTask task;
+  task.make = [&](nxd_context_t* ctx) { return load(ctx, file.path); };
+  task.batch = [](int step, int, int) {
+    std::vector<Tensor> batch;
+    batch.push_back(rows(8 * step, 8, NXD_DTYPE_F32));
+    return batch;
+  };
+  task.options.num_microbatches = 2;
+  const PipelineRun plain = train_pipeline({}, task);
+  const char *cuts[] = {"block.v"}, *recomputed[] = {"block"};
+  task.options.pipeline_cuts = cuts;
+  task.options.num_cuts = 1;
+  task.recomputed.assign(recomputed, recomputed + 1);
+  for (const bool recompute : {false, true}) {
+    PipelineLayout stages;
+    stages.pp = 2;
+    stages.recompute = recompute;
+    if (recompute) cuts[0] = "block";
+    check_equal(stages, train_pipeline(stages, task), plain);
+  }
+}
+
+void bad_calls(void**) {
+  Case c = kCases[0];
+  const File both(module_of(c, at::kFloat, "mask, 0.0, True"));
+  const File often(module_of(c, at::kFloat, "None, 1.25, False"));
+  c.k = c.v = {2, 3, 7, 4};
+  const File unlike(module_of(c, at::kFloat, "None, 0.0, False"));
+  c.q = {8};
+  jit::Module vector("__torch__.Vector");
+  vector.define(
+      "\ndef forward(self, x: Tensor) -> Tensor:\n"
+      "  return torch.scaled_dot_product_attention(x[0], x[0], x[0])\n");
+  const File flat(vector);
+  on_ranks<int>(Layout{1}, 3, [&](nxd_context_t* ctx) {
+    const Tensor x = rows(0, 2);
+    nxd_tensor_t *inputs[] = {x.get()}, *out = nullptr;
+    for (const auto& [file, word] :
+         {std::pair<const File*, const char*>{&both, "got both"},
+          {&often, "probability from 0 to 1, got 1.25"},
+          {&unlike, "TorchScript forward failed"},
+          {&flat, "expected [..., sequence, features], got shape [6]"}}) {
+      NXD_TEST_REFUSED(nxd_module_forward(load(ctx, file->path).get(), inputs, 1, &out, 1),
+                       NXD_ERROR_INVALID_ARGUMENT, word);
+    }
+    return 0;
+  });
+}
+
+}  // namespace
+
+int main() {
+  make_known();
+  const CMUnitTest tests[] = {
+      cmocka_unit_test(as_defined),
+      cmocka_unit_test(dropout),
+      cmocka_unit_test(in_any_layout),
+      cmocka_unit_test(bad_calls),
+  };
+  return cmocka_run_group_tests(tests, nullptr, nullptr);
+}
