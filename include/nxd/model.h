@@ -65,9 +65,9 @@ NXD_API nxd_status_t nxd_model_from_pretrained(nxd_context_t* ctx, const char* d
  *  dictionaries. Dropout draws as nxd_layer_create_dropout's layer of the module's path does, and
  *  other bits at each further call of a forward. It runs on the CPU.
  *  @return NXD_OK; IO; INVALID_ARGUMENT (no such file); UNSUPPORTED (a parameter that is no dense
- *          F32, F64 or BF16; a forward that draws random numbers otherwise: alpha dropout, and the
- *          dropout within recurrent layers and fused attention, are rejected by a forward in
- *          training, where the probability is not 0; all else here).
+ *          F32, F64 or BF16; a forward that draws random numbers otherwise: alpha dropout and
+ *          the dropout within recurrent layers are rejected by a forward in training, where the
+ *          probability is not 0; all else here).
  *  @since 0.1 */
 NXD_API nxd_status_t nxd_model_from_torchscript(nxd_context_t* ctx, const char* path,
                                                 nxd_module_t** out_module);

@@ -122,14 +122,9 @@ c10::Symbol drop_operator() {
   return symbol;
 }
 
-constexpr const char* kAttentionName = "aten::scaled_dot_product_attention";
-constexpr const char* kAttentionSignature =
-    "(Tensor query, Tensor key, Tensor value, Tensor? attn_mask=None, float dropout_p=0.0, "
-    "bool is_causal=False, *, float? scale=None, bool enable_gqa=False) -> Tensor";
-
 c10::Symbol attention_operator() {
   static const c10::Symbol symbol =
-      known_to_interpreter("nxd::attend", kAttentionSignature, &run_attention);
+      known_to_interpreter("nxd::attend", kScriptAttentionSignature, &run_attention);
   return symbol;
 }
 
@@ -196,25 +191,7 @@ jit::Value* assembled(jit::Graph& graph, const c10::TypePtr& type,
   return graph.insertNode(graph.createTuple(parts, tuple->name() ? tuple : nullptr))->output();
 }
 
-// Of an operator that is only named in files: it is handed out before it is run.
-void never_run(jit::Stack&) {
-  fail(NXD_ERROR_INTERNAL, kAttentionName, ": expected to be handed out");
-}
-
 }  // namespace
-
-void register_newer_operators() {
-  static const bool registered = [] {
-    const bool is_known =
-        !jit::getAllOperatorsFor(c10::Symbol::fromQualString(kAttentionName)).empty();
-    if (!is_known) {
-      jit::registerOperator(jit::Operator(std::string(kAttentionName) + kAttentionSignature,
-                                          &never_run, c10::AliasAnalysisKind::FROM_SCHEMA));
-    }
-    return true;
-  }();
-  (void)registered;
-}
 
 void TorchscriptForward::inline_methods() {
   bool found = true;
@@ -290,7 +267,7 @@ void TorchscriptForward::hand_out_dropouts() {
 
 // An older signature ends before the scale, or before the grouped queries.
 void TorchscriptForward::hand_out_attentions() {
-  for (jit::Node* node : nodes_of(*graph_, c10::Symbol::fromQualString(kAttentionName))) {
+  for (jit::Node* node : nodes_of(*graph_, c10::Symbol::fromQualString(kScriptAttention))) {
     const jit::WithInsertPoint at(node);
     std::vector<jit::Value*> inputs = node->inputs().vec();
     if (inputs.size() < 7) inputs.push_back(graph_->insertConstant(c10::IValue()));

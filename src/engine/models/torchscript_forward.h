@@ -15,10 +15,6 @@
 
 namespace nxd {
 
-// Makes known to libtorch what files of a newer PyTorch call and this libtorch lacks:
-// scaled_dot_product_attention, before 2.0. Before such a file is loaded.
-void register_newer_operators();
-
 // The code of a TorchScript module's forward, in which calls of submodules, and of operators that
 // draw, are made by whoever runs it. All else is libtorch's interpreter's: operators, conditions,
 // loops, functions. Other methods of the module are part of the code, as they may call submodules,

@@ -1,6 +1,7 @@
 #include "engine/models/torchscript_operators.h"
 
 #include <ATen/ATen.h>
+#include <torch/csrc/jit/runtime/operator.h>
 
 #include <algorithm>
 #include <cmath>
@@ -17,7 +18,47 @@
 namespace nxd {
 namespace {
 
+namespace jit = torch::jit;
 using Tensors = Module::Tensors;
+
+// Of an operator that is only named in files: it is handed out before it is run.
+void never_run(jit::Stack&) {
+  fail(NXD_ERROR_INTERNAL, kScriptAttention, ": expected to be handed out");
+}
+
+// x / sqrt(mean(x^2) + epsilon), over the last dimensions, as many as sizes has, times the weight.
+// epsilon is that of x's sums without one.
+at::Tensor rms_norm(const at::Tensor& x, at::IntArrayRef sizes, const at::Tensor& weight,
+                    std::optional<double> epsilon) {
+  const auto given = static_cast<int64_t>(sizes.size());
+  check_argument(
+      given > 0 && x.dim() >= given && x.sizes().slice(x.sizes().size() - sizes.size()) == sizes,
+      "rms_norm: expected an input of shape [..., ", sizes, "], got ", x.sizes());
+  const at::ScalarType wide = partial_sum_dtype(x.scalar_type());
+  const double smallest = wide == at::kDouble ? std::numeric_limits<double>::epsilon()
+                                              : double{std::numeric_limits<float>::epsilon()};
+  std::vector<int64_t> dims;
+  for (int64_t d = -given; d < 0; ++d) dims.push_back(d);
+  const at::Tensor in = x.to(wide);
+  at::Tensor y = in * at::rsqrt(at::mean(in * in, dims, true) + epsilon.value_or(smallest));
+  if (weight.defined()) y = y * weight;
+  return y.to(x.scalar_type());
+}
+
+void run_rms_norm(jit::Stack& stack) {
+  const c10::IValue epsilon = jit::pop(stack), weight = jit::pop(stack);
+  const std::vector<int64_t> sizes = jit::pop(stack).toIntVector();
+  const at::Tensor x = jit::pop(stack).toTensor();
+  jit::push(stack,
+            rms_norm(x, sizes, weight.isNone() ? at::Tensor() : weight.toTensor(),
+                     epsilon.isNone() ? std::nullopt : std::optional<double>(epsilon.toDouble())));
+}
+
+void register_if_unknown(const char* name, const char* signature, void (*function)(jit::Stack&)) {
+  if (!jit::getAllOperatorsFor(c10::Symbol::fromQualString(name)).empty()) return;
+  jit::registerOperator(
+      jit::Operator(std::string(name) + signature, function, c10::AliasAnalysisKind::FROM_SCHEMA));
+}
 
 void check_probability(const ScriptSite& site, const char* what, double p) {
   check_argument(p >= 0 && p <= 1, site.module->class_name(), ": ", what,
@@ -116,6 +157,18 @@ bool has_form_of_kernels(const ScriptAttention& a) {
 }
 
 }  // namespace
+
+void register_newer_operators() {
+  static const bool registered = [] {
+    register_if_unknown(kScriptAttention, kScriptAttentionSignature, &never_run);
+    register_if_unknown("aten::rms_norm",
+                        "(Tensor input, int[] normalized_shape, Tensor? weight=None, "
+                        "float? eps=None) -> Tensor",
+                        &run_rms_norm);
+    return true;
+  }();
+  (void)registered;
+}
 
 at::Tensor drop(const ScriptSite& site, const ScriptDropout& dropout) {
   check_probability(site, "dropout", dropout.p);

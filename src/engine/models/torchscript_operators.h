@@ -8,9 +8,19 @@
 
 #include "engine/module/module.h"
 
-// Operators in the code of TorchScript modules that draw random numbers. libtorch's own would be
-// numbers that no layout of ranks, and no second run of a forward, repeats.
+// Operators in the code of TorchScript modules that libtorch does not run: those that draw random
+// numbers, which with it no layout of ranks, and no second run of a forward, would repeat, and
+// those of newer releases.
 namespace nxd {
+
+// Makes known to libtorch what files of newer releases of PyTorch call and this one lacks:
+// scaled_dot_product_attention (2.0) and rms_norm (2.4). Before such a file is loaded.
+void register_newer_operators();
+
+constexpr const char* kScriptAttention = "aten::scaled_dot_product_attention";
+constexpr const char* kScriptAttentionSignature =
+    "(Tensor query, Tensor key, Tensor value, Tensor? attn_mask=None, float dropout_p=0.0, "
+    "bool is_causal=False, *, float? scale=None, bool enable_gqa=False) -> Tensor";
 
 struct ScriptDropout {
   at::Tensor input;

@@ -1,8 +1,6 @@
-// scaled_dot_product_attention in modules of TorchScript files, which PyTorch writes since 2.0 and
-// older releases of libtorch cannot read: values and gradients by its definition, in all forms; its
-// dropout by kernels as by plain operators.
-#include <array>
-
+// Operators in modules of TorchScript files that newer releases of PyTorch write and older ones of
+// libtorch cannot read: values and gradients of scaled_dot_product_attention by its definition, in
+// all forms, its dropout by kernels as by plain operators; and rms_norm.
 #include "capi/pipeline_support.h"
 #include "support/torchscript_file.h"
 
@@ -249,6 +247,41 @@ void in_any_layout(void**) {
   }
 }
 
+void rms_norm(void**) {
+  const auto module = [](at::ScalarType dtype, const std::string& rest) {
+    jit::Module made("__torch__.Norm");
+    made.register_parameter("x", numbers({3, 4, 6}, 2, dtype).requires_grad_(), false);
+    made.register_parameter("weight", numbers({4, 6}, 4, dtype).requires_grad_(), false);
+    made.define("\ndef forward(self, x: Tensor) -> Tensor:\n  y = torch.rms_norm(self.x, " + rest +
+                ")\n  return torch.sum(y * torch.cos(y))\n");
+    return made;
+  };
+  struct Form {
+    const char* rest;
+    std::vector<int64_t> dims;
+    double epsilon;  // 0: the dtype's
+    bool weighted;
+  };
+  for (const Form& f : {Form{"[6]", {-1}, 0, false}, Form{"[6], None, 0.125", {-1}, 0.125, false},
+                        Form{"[4, 6], self.weight, 1e-3", {-2, -1}, 1e-3, true}}) {
+    for (const bool wide : {true, false}) {
+      const at::Tensor x = numbers({3, 4, 6}, 2).requires_grad_(),
+                       weight = numbers({4, 6}, 4).requires_grad_();
+      const double epsilon = f.epsilon ? f.epsilon : wide ? 0x1p-52 : 0x1p-23;
+      at::Tensor y = x / at::sqrt(at::mean(x * x, f.dims, true) + epsilon);
+      if (f.weighted) y = y * weight;
+      const at::Tensor sum = at::sum(y * at::cos(y));
+      sum.backward();
+      Result got = trained(File(module(wide ? at::kDouble : at::kFloat, f.rest)));
+      check_loss(f.rest, got.loss, sum.item<double>(), wide ? 1e-12 : 1e-5);
+      Named wanted{{"x", values_of(x.grad())}};
+      if (f.weighted) wanted["weight"] = values_of(weight.grad());
+      if (!f.weighted) got.gradients.erase("weight");
+      check_named(f.rest, got.gradients, wanted, wide ? 1e-12 : 1e-5);
+    }
+  }
+}
+
 void bad_calls(void**) {
   Case c = kCases[0];
   const File both(module_of(c, at::kFloat, "mask, 0.0, True"));
@@ -261,6 +294,7 @@ void bad_calls(void**) {
       "\ndef forward(self, x: Tensor) -> Tensor:\n"
       "  return torch.scaled_dot_product_attention(x[0], x[0], x[0])\n");
   const File flat(vector);
+  const File norm(function("Norm", "torch.rms_norm(x, [5])"));
   on_ranks<int>(Layout{1}, 3, [&](nxd_context_t* ctx) {
     const Tensor x = rows(0, 2);
     nxd_tensor_t *inputs[] = {x.get()}, *out = nullptr;
@@ -268,6 +302,7 @@ void bad_calls(void**) {
          {std::pair<const File*, const char*>{&both, "got both"},
           {&often, "probability from 0 to 1, got 1.25"},
           {&unlike, "TorchScript forward failed"},
+          {&norm, "5"},
           {&flat, "expected [..., sequence, features], got shape [6]"}}) {
       NXD_TEST_REFUSED(nxd_module_forward(load(ctx, file->path).get(), inputs, 1, &out, 1),
                        NXD_ERROR_INVALID_ARGUMENT, word);
@@ -281,10 +316,8 @@ void bad_calls(void**) {
 int main() {
   make_known();
   const CMUnitTest tests[] = {
-      cmocka_unit_test(as_defined),
-      cmocka_unit_test(dropout),
-      cmocka_unit_test(in_any_layout),
-      cmocka_unit_test(bad_calls),
+      cmocka_unit_test(as_defined), cmocka_unit_test(dropout),   cmocka_unit_test(in_any_layout),
+      cmocka_unit_test(rms_norm),   cmocka_unit_test(bad_calls),
   };
   return cmocka_run_group_tests(tests, nullptr, nullptr);
 }
