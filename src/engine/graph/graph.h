@@ -63,7 +63,7 @@ struct GraphNode {
   bool grad_mode = true;
   nxd_dtype_t autocast = NXD_DTYPE_INVALID;
   CallPath call_path;  // of the module that is called, or whose forward this is part of
-  double flops = 0;  // of its matrix products and convolutions, one pass forwards
+  double flops = 0;    // of its matrix products and convolutions, one pass forwards
 
   // Inputs, parameters and constants, which are no calls: they are wherever they are used.
   bool is_source() const {

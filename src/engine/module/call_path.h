@@ -5,9 +5,9 @@
 namespace nxd {
 
 // Tells the calls of one module within a forward apart, so that each draws random numbers of its
-// own. Whoever calls children sets it around each call, from its own and from how many calls of that
-// child its forward has made before. A call that is made again, or alone, later, is made under the
-// path of its first time.
+// own. Whoever calls children sets it around each call, from its own and from how many calls of
+// that child its forward has made before. A call that is made again, or alone, later, is made under
+// the path of its first time.
 class CallPath {
  public:
   CallPath() = default;  // of a module that is called once, by a caller who is
