@@ -329,8 +329,8 @@ struct RandomOperator {
   bool in_training_only = false;  // as a dropout
 };
 
-// The first operator of a graph, with its blocks, whose values are no function of its inputs. Those
-// that drop are one when they drop nothing.
+// The first operator of a graph, with its blocks, whose values are no function of its inputs. An
+// operator that drops is none where it drops nothing.
 std::optional<RandomOperator> random_operator(at::ArrayRef<const jit::Block*> blocks) {
   for (const jit::Block* block : blocks) {
     for (const jit::Node* node : block->nodes()) {

@@ -21,7 +21,7 @@ namespace {
 namespace jit = torch::jit;
 using Tensors = Module::Tensors;
 
-// Of an operator that is only named in files: it is handed out before it is run.
+// The attention is only named in files: it is handed out before it is run.
 void never_run(jit::Stack&) {
   fail(NXD_ERROR_INTERNAL, kScriptAttention, ": expected to be handed out");
 }

@@ -5,9 +5,9 @@
 namespace nxd {
 
 // Tells the calls of one module within a forward apart, so that each draws random numbers of its
-// own. Whoever calls children sets it around each call, from its own and from how many calls of
-// that child its forward has made before. A call that is made again, or alone, later, is made under
-// the path of its first time.
+// own. A forward sets it around each call of a child, from its own and from how many calls of that
+// child it has made before. A call that is made again, or alone, later, is made under the path of
+// its first time.
 class CallPath {
  public:
   CallPath() = default;  // of a module that is called once, by a caller who is
@@ -15,9 +15,9 @@ class CallPath {
   // This thread's.
   static CallPath current() noexcept;
 
-  // Of the child's call that comes after `earlier` calls of it.
+  // The path of the child's call that comes after `earlier` calls of it.
   CallPath of_child(uint64_t earlier) const;
-  // Of two calls of one module they differ. 0 for the first call of all.
+  // Two calls of one module have two numbers. 0 for the first call of all.
   uint64_t number() const { return number_; }
 
  private:

@@ -56,7 +56,7 @@ void as_the_layer_draws(void**) {
   });
 }
 
-// What forms there are: in place, whole channels, probabilities 0 and 1, a mode that is a constant.
+// All forms: in place, whole channels, probabilities 0 and 1, a mode that is a constant.
 void forms(void**) {
   const File in_place(dropping("torch.dropout_(x + 0.0, 0.5, self.training)"));
   const File plain(dropping("torch.dropout(x, 0.5, self.training)"));
