@@ -4,6 +4,7 @@
 #include <type_traits>
 
 #include "core/base/hash.h"
+#include "core/base/normal_terms.h"
 
 namespace nxd {
 namespace {
@@ -27,50 +28,34 @@ uint64_t hash_site(uint64_t seed, std::string_view name) {
   return hash ^ (hash >> 33);
 }
 
-constexpr size_t kTerms = 9;
-
-// Table of function(0), function(1), ..., computed by the compiler.
-template <size_t N, class Function>
-constexpr std::array<double, N> table(Function function) {
-  std::array<double, N> values{};
-  for (size_t k = 0; k < N; ++k) values[k] = function(static_cast<double>(k));
-  return values;
-}
-constexpr auto kLogTerms = table<kTerms + 3>([](double k) { return 1 / (2 * k + 1); });
-constexpr auto kCosineTerms =
-    table<kTerms>([](double k) { return 1 / ((2 * k + 1) * (2 * k + 2)); });
-constexpr auto kSineTerms = table<kTerms>([](double k) { return 1 / ((2 * k + 2) * (2 * k + 3)); });
-
 // The elementary functions are written out, since the bits of libm's differ between its versions
 // and processors. They use only operations that IEEE 754 rounds exactly.
 
 // Natural logarithm of (0, 1]: x = 2^e m with m in [sqrt(1/2), sqrt(2)), log m = 2 atanh(s).
 double log_unit(double x) {
-  constexpr double kLn2 = 0.693147180559945309417232121458;
   int exponent = 0;
   double m = std::frexp(x, &exponent);
-  if (m < 0.70710678118654752440) {
+  if (m < normal_terms::kSqrtHalf) {
     m *= 2;
     --exponent;
   }
   const double s = (m - 1) / (m + 1);
   const double s2 = s * s;
   double series = 0;
-  for (size_t k = kTerms + 3; k-- > 0;) series = series * s2 + kLogTerms[k];
-  return exponent * kLn2 + 2 * s * series;
+  for (size_t k = normal_terms::kLog.size(); k-- > 0;) series = series * s2 + normal_terms::kLog[k];
+  return exponent * normal_terms::kLn2 + 2 * s * series;
 }
 
 // Cosine and sine of 2 pi u for u in [0, 1): Taylor's series on an eighth of the circle.
 std::array<double, 2> circle(double u) {
-  constexpr double kHalfPi = 1.57079632679489661923;
   const double quarters = u * 4;
   const int quadrant = static_cast<int>(quarters + 0.5);
-  const double x = (quarters - quadrant) * kHalfPi;
+  const double x = (quarters - quadrant) * normal_terms::kHalfPi;
   const double x2 = x * x;
   double sine = 1, cosine = 1;
-  for (size_t k = kTerms; k-- > 0;) {
-    cosine = 1 - cosine * (x2 * kCosineTerms[k]);
-    sine = 1 - sine * (x2 * kSineTerms[k]);
+  for (size_t k = normal_terms::kTerms; k-- > 0;) {
+    cosine = 1 - cosine * (x2 * normal_terms::kCosine[k]);
+    sine = 1 - sine * (x2 * normal_terms::kSine[k]);
   }
   sine *= x;
   switch (quadrant & 3) {

@@ -31,7 +31,7 @@ HWY_INLINE void each_words(const RandomSite& site, uint64_t first, int64_t count
     const int64_t part = std::min(count - i, kWordsAtATime - skip);
     const int64_t blocks = (skip + part + kWordsOfPhilox - 1) / kWordsOfPhilox;
     for (int64_t b = 0; b < blocks; b += step) {
-      philox_blocks(site, number / kWordsOfPhilox + static_cast<uint64_t>(b), buffer + 2 * b);
+      store_philox_blocks(site, number / kWordsOfPhilox + static_cast<uint64_t>(b), buffer + 2 * b);
     }
     body(i, reinterpret_cast<const uint32_t*>(buffer) + skip, part);
     i += part;

@@ -30,7 +30,7 @@ class RandomRun {
     const int64_t blocks = (skip_ + count + kWordsOfBlock - 1) / kWordsOfBlock;
     const auto step = static_cast<int64_t>(hn::Lanes(Pairs()));
     for (int64_t i = 0; i < blocks; i += step) {
-      philox_blocks(site, block + static_cast<uint64_t>(i), buffer_ + 2 * i);
+      store_philox_blocks(site, block + static_cast<uint64_t>(i), buffer_ + 2 * i);
     }
   }
   // Words of the elements i, i + 1, ... of the run; beyond its end any bits.

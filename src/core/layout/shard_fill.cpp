@@ -4,6 +4,7 @@
 #include <cstring>
 
 #include "core/base/dtype.h"
+#include "core/kernels/random_fill.h"
 
 namespace nxd {
 namespace {
@@ -32,7 +33,7 @@ void fill_uniform(const RandomSite& site, const ShardSpec& spec, nxd_dtype_t dty
                   double low, double high) {
   check_drawn(dtype);
   fill_runs(spec, dtype_size(dtype), out, [&](void* run, uint64_t first, size_t count) {
-    site.fill_uniform(dtype, run, first, count, low, high);
+    kernels::fill_uniform(site, dtype, run, first, static_cast<int64_t>(count), low, high);
   });
 }
 
@@ -40,7 +41,7 @@ void fill_normal(const RandomSite& site, const ShardSpec& spec, nxd_dtype_t dtyp
                  double mean, double deviation) {
   check_drawn(dtype);
   fill_runs(spec, dtype_size(dtype), out, [&](void* run, uint64_t first, size_t count) {
-    site.fill_normal(dtype, run, first, count, mean, deviation);
+    kernels::fill_normal(site, dtype, run, first, static_cast<int64_t>(count), mean, deviation);
   });
 }
 

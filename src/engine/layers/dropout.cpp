@@ -28,6 +28,14 @@ at::Tensor recorded_draw(const char* name, std::string attributes,
   return record_call(std::move(call), {})[0];
 }
 
+// 1 for each element of a part that is kept, else 0.
+at::Tensor draw_mask(const RandomSite& site, const ShardSpec& shard, at::IntArrayRef part,
+                     double keep) {
+  at::Tensor mask = pooled_empty(part, at::kByte);
+  draw_kept(site, shard, keep, mask.data_ptr<uint8_t>());
+  return mask;
+}
+
 }  // namespace
 
 Dropout::Dropout(const LayerContext& at, double p, int shard_dim, bool transposed)
@@ -64,13 +72,8 @@ ShardSpec Dropout::shard_of(std::vector<int64_t> part) const {
   return ShardSpec::ranges(std::move(part), shard_dim_, {share_->own}, share_->extent);
 }
 
-RandomSite Dropout::site_of_now() const {
-  const Context& ctx = *context();
-  return dropout_site(ctx.seed(), site_).at(ctx.step(), ctx.microbatch());
-}
-
 at::Tensor Dropout::site_words(const at::TensorOptions& options) const {
-  const auto draw = [site = site_of_now()] { return site_words_of(site); };
+  const auto draw = [site = dropout_site_of_now(*context(), site_)] { return site_words_of(site); };
   if (options.device().is_cpu()) return draw();
   return recorded_draw("nxd::dropout_site", {}, draw, {2}, at::kLong);
 }
@@ -79,15 +82,18 @@ at::Tensor Dropout::factors(at::IntArrayRef sizes, const at::TensorOptions& opti
   std::vector<int64_t> numbered = sizes.vec();
   if (transposed_) std::swap(numbered[0], numbered[1]);
   const ShardSpec shard = shard_of(numbered);
-  const auto draw = [site = site_of_now(), numbered, shard, keep = keep_probability()] {
-    return draw_mask(site, shard, numbered, keep);
-  };
+  const auto draw = [site = dropout_site_of_now(*context(), site_), numbered, shard,
+                     keep = keep_probability()] { return draw_mask(site, shard, numbered, keep); };
   at::Tensor mask = options.device().is_cpu()
                         ? draw()
                         : recorded_draw("nxd::keep_mask", text("probability ", keep_probability()),
                                         draw, numbered, at::kByte);
   if (transposed_) mask = mask.transpose(0, 1);
   return mask.to(c10::typeMetaToScalarType(options.dtype())) * (1.0 / (1.0 - p_));
+}
+
+RandomSite dropout_site_of_now(const Context& context, const std::string& name) {
+  return dropout_site(context.seed(), name).at(context.step(), context.microbatch());
 }
 
 at::Tensor site_words_of(const RandomSite& site) {
@@ -97,11 +103,11 @@ at::Tensor site_words_of(const RandomSite& site) {
   return words;
 }
 
-at::Tensor draw_mask(const RandomSite& site, const ShardSpec& shard, at::IntArrayRef part,
-                     double keep_probability) {
-  at::Tensor mask = pooled_empty(part, at::kByte);
-  draw_kept(site, shard, keep_probability, mask.data_ptr<uint8_t>());
-  return mask;
+at::Tensor dropout_factors(const RandomSite& site, std::vector<int64_t> sizes, double p,
+                           at::ScalarType dtype) {
+  if (p == 1) return at::zeros(sizes, dtype);
+  const at::Tensor mask = draw_mask(site, dropout_shard(sizes, -1, 0, 1), sizes, 1 - p);
+  return mask.to(dtype) * (1 / (1 - p));
 }
 
 std::shared_ptr<Dropout> add_activation_dropout(Module& parent, const LayerContext& at,

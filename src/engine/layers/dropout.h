@@ -36,7 +36,6 @@ class Dropout : public Module {
 
  private:
   ShardSpec shard_of(std::vector<int64_t> part) const;
-  RandomSite site_of_now() const;
 
   double p_;
   std::string site_;
@@ -49,12 +48,15 @@ class Dropout : public Module {
   std::optional<Share> share_;
 };
 
+// The site of a name for the context's step and microbatch.
+RandomSite dropout_site_of_now(const Context& context, const std::string& name);
+
 // The key and the draw of a site, i64 [2], as kernels take them.
 at::Tensor site_words_of(const RandomSite& site);
 
-// 1 for each element of this part that is kept, else 0: U8, of the sizes of the part.
-at::Tensor draw_mask(const RandomSite& site, const ShardSpec& shard, at::IntArrayRef part,
-                     double keep_probability);
+// Factors of a whole array of these sizes: 1 / (1 - p) or, with probability p from 0 to 1, 0.
+at::Tensor dropout_factors(const RandomSite& site, std::vector<int64_t> sizes, double p,
+                           at::ScalarType dtype);
 
 // Adds a dropout of activations as they lie between a model's layers: [batch, sequence, features],
 // or with sequence parallelism slices of [sequence, batch, features].

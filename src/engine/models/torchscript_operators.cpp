@@ -9,7 +9,6 @@
 #include <utility>
 #include <vector>
 
-#include "core/tensor_parallel/dropout_mask.h"
 #include "engine/functional/attention_op.h"
 #include "engine/layers/dropout.h"
 #include "engine/ops/compute.h"
@@ -65,18 +64,10 @@ void check_probability(const ScriptSite& site, const char* what, double p) {
                  ": expected a probability from 0 to 1, got ", p);
 }
 
-RandomSite random_site_of_now(const ScriptSite& site) {
-  const Context& context = *site.module->context();
-  return dropout_site(context.seed(), site.name).at(context.step(), context.microbatch());
-}
-
-// 1 / (1 - p) for what is kept, else 0.
 at::Tensor drawn_factors(const ScriptSite& site, std::vector<int64_t> sizes, double p,
                          at::ScalarType dtype) {
-  if (p == 1) return at::zeros(sizes, dtype);
-  const at::Tensor mask =
-      draw_mask(random_site_of_now(site), dropout_shard(sizes, -1, 0, 1), sizes, 1 - p);
-  return mask.to(dtype) * (1 / (1 - p));
+  return dropout_factors(dropout_site_of_now(*site.module->context(), site.name), std::move(sizes),
+                         p, dtype);
 }
 
 at::Tensor factors_for(const ScriptSite& site, const ScriptDropout& dropout,
@@ -98,7 +89,8 @@ at::Tensor by_kernels(const ScriptSite& site, const ScriptAttention& a, double s
     const at::ScalarType wide = partial_sum_dtype(a.q.scalar_type());
     const std::vector<int64_t> sizes = {a.q.size(0), a.q.size(1), a.q.size(2), a.k.size(2)};
     args.dropout = {
-        1 - a.dropout, a.q.size(1), 0, [&site] { return site_words_of(random_site_of_now(site)); },
+        1 - a.dropout, a.q.size(1), 0,
+        [&site] { return site_words_of(dropout_site_of_now(*site.module->context(), site.name)); },
         [&site, &a, sizes, wide] { return drawn_factors(site, sizes, a.dropout, wide); }};
   }
   return attention(*site.module->context(), args, a.q.transpose(1, 2), a.k.transpose(1, 2),
