@@ -194,6 +194,7 @@ static int open_rank(rank_t* r, step_options_t* o) {
   nxd_parallel_options_t parallel = NXD_PARALLEL_OPTIONS_INIT;
   parallel.tensor_parallel_size = o->tp;
   parallel.pipeline_parallel_size = o->pp;
+  if (o->reduce_bf16) parallel.reduce_dtype = NXD_DTYPE_BF16;
   TRY(nxd_init_model_parallel(r->ctx, &parallel));
   double unused;
   TRY(nxd_measure_gemm_peak(o->dtype, 64, &unused)); /* loads the products' library */

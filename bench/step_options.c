@@ -12,6 +12,7 @@ static void usage(FILE* out) {
       "usage: bench_step [--tp N] [--threads N] [--dtype f32|bf16] [--steps N]\n"
       "  [--batch N] [--sequence N] [--microbatches N] [--sequence-parallel] [--plain]\n"
       "  [--ddp | --zero1] [--stochastic] [--recompute] [--memory] [--recorded] [--small-peak]\n"
+      "  [--reduce-bf16]\n"
       "  [--pp N [--virtual N] [--schedule 1f1b|interleaved|gpipe|zero-bubble] [--cost]]\n"
       "  [--checkpoint DIRECTORY]\n"
       "  [--config FILE | --hidden N --layers N --heads N --kv-heads N --intermediate N "
@@ -65,10 +66,11 @@ static int parse(step_options_t* o, int argc, char** argv) {
                  {"vocab", NULL, &o->vocab},
                  {"sequence", NULL, &o->sequence},
                  {"batch", NULL, &o->batch}};
-  enum { kNumbers = sizeof numbers / sizeof *numbers, kOthers = 14, kFirst = 256 };
+  enum { kNumbers = sizeof numbers / sizeof *numbers, kOthers = 15, kFirst = 256 };
   struct option known[kNumbers + kOthers + 1] = {
       [kNumbers] = {"sequence-parallel", no_argument, &o->sequence_parallel, 1},
       {"plain", no_argument, &o->plain, 1},
+      {"reduce-bf16", no_argument, &o->reduce_bf16, 1},
       {"ddp", no_argument, &o->ddp, 1},
       {"cost", no_argument, &o->cost, 1},
       {"zero1", no_argument, &o->zero1, 1},

@@ -11,8 +11,9 @@ typedef struct {
   int tp, threads, steps, microbatches, sequence_parallel, plain, ddp, zero1, stochastic;
   int pp, chunks, cost; /* pipeline: 0: none */
   int recompute, memory;
-  int small_peak; /* of small products, which take no time and are no measurement */
-  int recorded;   /* on device XLA */
+  int reduce_bf16; /* partial sums of linear layers are exchanged in bf16 */
+  int small_peak;  /* of small products, which take no time and are no measurement */
+  int recorded;    /* on device XLA */
   nxd_pp_schedule_kind_t schedule;
   int64_t hidden, layers, heads, kv_heads, intermediate, vocab, sequence, batch;
   nxd_dtype_t dtype;

@@ -34,7 +34,11 @@ enum {
 /** A layout of ranks. Sizes are rejected, never clamped: tensor x pipeline x context, and tensor x
  *  pipeline x expert, must divide the world. Context- and expert-parallel groups are for a caller's
  *  own use: nothing is reduced over them, so with a size above 1 layers, models, their training,
- *  pipelines, and ddps over buffers without a group of their own are UNSUPPORTED. */
+ *  pipelines, and ddps over buffers without a group of their own are UNSUPPORTED.
+ *
+ *  reduce_dtype is no part of a layout: tensor-parallel ranks exchange the partial sums of linear
+ *  layers in it, where these are BF16. BF16 halves the bytes; each rank's part is then rounded
+ *  before the parts are added. */
 typedef struct nxd_parallel_options {
   size_t struct_size;
   int32_t tensor_parallel_size;   /**< 0: 1 */
@@ -44,11 +48,11 @@ typedef struct nxd_parallel_options {
   nxd_platform_t platform;
   int32_t lnc_size;         /**< logical core configuration, 1 or 2; 0: 1 */
   int32_t local_world_size; /**< ranks per host, for TRN1 and TRN2; 0: the whole world */
-  int32_t reserved;
+  nxd_dtype_t reduce_dtype; /**< F32, or BF16: of the partial sums of BF16 linear layers */
 } nxd_parallel_options_t;
 
 #define NXD_PARALLEL_OPTIONS_INIT \
-  { sizeof(nxd_parallel_options_t), 1, 1, 1, 1, NXD_PLATFORM_NEUTRAL, 1, 0, 0 }
+  { sizeof(nxd_parallel_options_t), 1, 1, 1, 1, NXD_PLATFORM_NEUTRAL, 1, 0, NXD_DTYPE_F32 }
 
 /** [local] Fills options with defaults.
  *  @since 0.1 */

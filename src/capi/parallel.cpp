@@ -1,6 +1,7 @@
 // nxd/parallel.h: layouts, and that of a context's world.
 #include "capi/handles.h"
 #include "capi/options.h"
+#include "core/base/dtype.h"
 #include "core/base/last_error.h"
 #include "core/layout/rank_layout.h"
 
@@ -16,14 +17,16 @@ nxd_parallel_options_t read(const nxd_parallel_options_t* given) {
 
 ParallelOptions resolve(const nxd_parallel_options_t& given) {
   const auto or_one = [](int size) { return size != 0 ? size : 1; };
-  check_argument(given.reserved == 0, "reserved: expected 0, got ", given.reserved);
+  check_argument(given.reduce_dtype == NXD_DTYPE_F32 || given.reduce_dtype == NXD_DTYPE_BF16,
+                 "reduce_dtype: expected f32 or bf16, got ", dtype_name(given.reduce_dtype));
   return {.tensor = or_one(given.tensor_parallel_size),
           .pipeline = or_one(given.pipeline_parallel_size),
           .context = or_one(given.context_parallel_size),
           .expert = or_one(given.expert_parallel_size),
           .platform = given.platform,
           .lnc_size = or_one(given.lnc_size),
-          .local_world_size = given.local_world_size};
+          .local_world_size = given.local_world_size,
+          .reduce_dtype = given.reduce_dtype};
 }
 
 RankLayout layout_of(const nxd_parallel_options_t* options, int world_size) {

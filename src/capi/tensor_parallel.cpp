@@ -158,19 +158,29 @@ struct LossTensors {
   }
 };
 
+// With what the context has for all layers.
+template <class Options>
+auto resolve_in(const Context& context, const Options* given) {
+  auto options = resolve(given);
+  if constexpr (std::is_same_v<decltype(options), LinearCallOptions>) {
+    options.reduce_dtype = context.reduce_dtype();
+  }
+  return options;
+}
+
 template <class Plan, class Tensors, class Options>
 nxd_status_t run_plan(nxd_context_t* ctx, const char* operation, const Tensors& tensors,
                       const Options* options) {
-  return nxd::run_plan(ctx, operation, [&](const Context&, const ProcessGroup& group) {
-    return Plan(group, tensors.read(Data::kNeeded), resolve(options));
+  return nxd::run_plan(ctx, operation, [&](const Context& context, const ProcessGroup& group) {
+    return Plan(group, tensors.read(Data::kNeeded), resolve_in(context, options));
   });
 }
 
 template <class Plan, class Tensors, class Options>
 nxd_status_t get_workspace(nxd_context_t* ctx, const Tensors& tensors, const Options* options,
                            size_t* out_bytes) {
-  return nxd::get_workspace(ctx, out_bytes, [&](const Context&, const ProcessGroup& group) {
-    auto known = resolve(options);
+  return nxd::get_workspace(ctx, out_bytes, [&](const Context& context, const ProcessGroup& group) {
+    auto known = resolve_in(context, options);
     known.workspace = {true, nullptr, 0};
     return Plan(group, tensors.read(Data::kIgnored), known);
   });

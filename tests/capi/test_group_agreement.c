@@ -222,10 +222,13 @@ static void layouts(nxd_context_t* ctx, int rank, int size, void* unused) {
   if (rank != 1) NXD_TEST_CHECK(info.root_rank == 1 && strcmp(info.group, "world") == 0);
   if (rank != 1) NXD_TEST_CHECK(strcmp(info.operation, "init_model_parallel") == 0);
   options.tensor_parallel_size = 1;
-  options.reserved = rank == 1;
+  options.reduce_dtype = rank == 1 ? NXD_DTYPE_I64 : NXD_DTYPE_F32;
   NXD_TEST_REFUSED(nxd_init_model_parallel(ctx, &options), NXD_ERROR_INVALID_ARGUMENT,
-                   "reserved: expected 0, got 1");
-  options.reserved = 0;
+                   "reduce_dtype: expected f32 or bf16, got i64");
+  options.reduce_dtype = rank == 1 ? NXD_DTYPE_BF16 : NXD_DTYPE_F32;
+  NXD_TEST_REFUSED(nxd_init_model_parallel(ctx, &options), NXD_ERROR_INVALID_ARGUMENT,
+                   "reduce_dtype");
+  options.reduce_dtype = NXD_DTYPE_F32;
   options.tensor_parallel_size = 3;
   if (NXD_TEST_REFUSED(nxd_init_model_parallel(ctx, &options), NXD_ERROR_INVALID_ARGUMENT, "3"))
     NXD_TEST_CHECK(strchr(nxd_last_error(), '0' + size) != NULL);

@@ -130,8 +130,8 @@ void test_refused(void**) {
     nxd_status_t status;
     const char* part;
   };
-  nxd_parallel_options_t reserved = make_options(1);
-  reserved.reserved = 1;
+  nxd_parallel_options_t narrow = make_options(1);
+  narrow.reduce_dtype = NXD_DTYPE_F16;
   const int big = 2147483647;
   const Case cases[] = {
       {make_options(1), 0, NXD_ERROR_INVALID_ARGUMENT, "world_size: expected at least 1"},
@@ -158,7 +158,7 @@ void test_refused(void**) {
        "32 or 64"},
       {make_options(32, 1, 1, 2, NXD_PLATFORM_TRN2, 2), 64, NXD_ERROR_UNSUPPORTED,
        "expert_parallel_size"},
-      {reserved, 4, NXD_ERROR_INVALID_ARGUMENT, "reserved"},
+      {narrow, 4, NXD_ERROR_INVALID_ARGUMENT, "reduce_dtype: expected f32 or bf16, got f16"},
   };
   for (const Case& c : cases) {
     int32_t count = 7;

@@ -50,7 +50,7 @@ FIELD(nxd_parallel_options_t, expert_parallel_size, 20);
 FIELD(nxd_parallel_options_t, platform, 24);
 FIELD(nxd_parallel_options_t, lnc_size, 28);
 FIELD(nxd_parallel_options_t, local_world_size, 32);
-FIELD(nxd_parallel_options_t, reserved, 36);
+FIELD(nxd_parallel_options_t, reduce_dtype, 36);
 
 SIZE(nxd_spawn_options_t, 24);
 FIELD(nxd_spawn_options_t, struct_size, 0);

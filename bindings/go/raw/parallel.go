@@ -171,7 +171,7 @@ type ParallelOptions struct {
 	Platform             Platform
 	LNCSize              int32
 	LocalWorldSize       int32
-	Reserved             int32
+	ReduceDType          DType
 }
 
 // Sized returns x with its StructSize set.

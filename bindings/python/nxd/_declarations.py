@@ -1603,7 +1603,7 @@ ffi = _cffi_backend.FFI(
           b'\x00\x00\x01\x11platform',
           b'\x00\x00\x01\x11lnc_size',
           b'\x00\x00\x01\x11local_world_size',
-          b'\x00\x00\x01\x11reserved'),
+          b'\x00\x00\x01\x11reduce_dtype'),
          (b'\x00\x00\x08l\x00\x00\x00\x10nxd_parameter',),
          (b'\x00\x00\x08k\x00\x00\x00\x02nxd_parameter_options',
           b'\x00\x00\x13\x11struct_size',

@@ -13,6 +13,7 @@ class ParallelState {
   ParallelState(RankLayout layout, int rank);
 
   const RankLayout& layout() const { return layout_; }
+  nxd_dtype_t reduce_dtype() const { return layout_.reduce_dtype(); }
   int size(nxd_axis_t axis) const;
   int rank(nxd_axis_t axis) const;  // place in this rank's group along the axis
   int source_rank(nxd_axis_t axis) const;

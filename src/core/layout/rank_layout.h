@@ -14,6 +14,8 @@ struct ParallelOptions {
   nxd_platform_t platform = NXD_PLATFORM_NEUTRAL;
   int lnc_size = 1;
   int local_world_size = 0;  // 0: the whole world
+  // No part of a layout: BF16 partial sums of linear layers are exchanged in this.
+  nxd_dtype_t reduce_dtype = NXD_DTYPE_F32;
 };
 
 // Hands a list of ranks to a caller's buffer, as nxd_layout_get_group describes.
@@ -32,6 +34,7 @@ class RankLayout {
   RankLayout(const ParallelOptions& options, int world_size);
 
   int world_size() const { return world_; }
+  nxd_dtype_t reduce_dtype() const { return options_.reduce_dtype; }
   int group_size(nxd_axis_t axis) const { return span(axis).size; }
   int group_count(nxd_axis_t axis) const { return world_ / span(axis).size; }
   // World ranks of the index-th group along the axis, in group order.

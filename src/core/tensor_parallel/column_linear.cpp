@@ -72,11 +72,15 @@ ColumnLinearBackward::ColumnLinearBackward(const ProcessGroup& group, const Line
     reads_x = true;
   }
   if (arrays_.grad_x && !is_alone()) {
-    reduced_x_.emplace(group_, *arrays_.grad_x, sequence_dim(), options_.workspace, scratch_);
-  } else if (arrays_.grad_x && parts_.size() > 1 && dtype_is_16_bit_float(dtype())) {
-    wide_x_block_ = scratch_.reserve(arrays_.grad_x->count(), 1, partial_sum_dtype(dtype()),
-                                     Scratch::Use::kOwn);
-  } else if (arrays_.grad_x) {
+    reduced_x_.emplace(group_, *arrays_.grad_x, sequence_dim(), exchanged_dtype(),
+                       options_.workspace, scratch_);
+  }
+  // Products of several weights are rounded once, when all have been added up.
+  const bool is_wide = reduced_x_ && exchanged_dtype() == partial_sum_dtype(dtype());
+  if (arrays_.grad_x && parts_.size() > 1 && dtype_is_16_bit_float(dtype()) && !is_wide) {
+    wide_x_block_ = scratch_.reserve(arrays_.grad_x->count(), splits_sequence() ? ranks() : 1,
+                                     partial_sum_dtype(dtype()), Scratch::Use::kOwn);
+  } else if (arrays_.grad_x && !reduced_x_) {
     grad_x_.emplace(*arrays_.grad_x, false, scratch_);
   }
   if (!reads_x) return;
@@ -90,11 +94,10 @@ ColumnLinearBackward::ColumnLinearBackward(const ProcessGroup& group, const Line
 // The products of all weights add up where their sum is exchanged, or wanted.
 void ColumnLinearBackward::multiply_to_x(const std::vector<Operand>& dys) const {
   if (!arrays_.grad_x) return;
-  Array sum = *arrays_.grad_x;
-  if (reduced_x_) sum = reduced_x_->summand(scratch_);
-  if (wide_x_block_) {
-    sum = Array::dense(partial_sum_dtype(dtype()), arrays_.x.shape, scratch_.at(*wide_x_block_));
-  }
+  const Array wanted = reduced_x_ ? reduced_x_->summand(scratch_) : *arrays_.grad_x;
+  const Array sum = wide_x_block_ ? Array::dense(partial_sum_dtype(dtype()), wanted.shape,
+                                                 scratch_.at(*wide_x_block_))
+                                  : wanted;
   for (size_t i = 0; i < parts_.size(); ++i) {
     const Product product{dtype(), dys[i], out_by_in(parts_[i].weight.read(scratch_)),
                           out_features(arrays_.weights[i])};
@@ -104,7 +107,7 @@ void ColumnLinearBackward::multiply_to_x(const std::vector<Operand>& dys) const 
       write_product(product, sum, nullptr, i > 0);
     }
   }
-  if (wide_x_block_) kernels::move_rows(sum.rows(), arrays_.grad_x->rows());
+  if (wide_x_block_) kernels::move_rows(sum.rows(), wanted.rows());
 }
 
 ColumnLinearBackward::Inputs ColumnLinearBackward::start(GroupCalls& calls) const {

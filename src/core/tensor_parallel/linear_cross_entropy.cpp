@@ -218,7 +218,8 @@ LinearLossBackward::LinearLossBackward(const ProcessGroup& group, const LinearLo
   }
   if (!arrays_.grad_x) return;
   if (group_.size() > 1) {
-    reduced_x_.emplace(group_, *arrays_.grad_x, sequence_dim(), options_.workspace, scratch_);
+    reduced_x_.emplace(group_, *arrays_.grad_x, sequence_dim(),
+                       partial_sum_dtype(arrays_.grad_x->dtype), options_.workspace, scratch_);
   } else {
     dense_x_.emplace(arrays_.grad_x, dtype, arrays_.grad_x->shape, scratch_);
   }

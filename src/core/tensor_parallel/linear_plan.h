@@ -18,6 +18,7 @@ struct LinearCallOptions {
   int64_t sequence_dim = 0;
   bool transposed_weight = false;
   bool accumulate_grads = false;
+  nxd_dtype_t reduce_dtype = NXD_DTYPE_F32;  // of bf16 partial sums: F32 or BF16
   bool exchanges = true;  // false: the layer is of this rank alone, whatever the group
   CallerWorkspace workspace{};
 };
@@ -52,6 +53,8 @@ class LinearPlan {
   int ranks() const { return group_.size(); }
   bool is_alone() const { return group_.size() == 1 || !options_.exchanges; }
   nxd_dtype_t dtype() const { return arrays_.x.dtype; }
+  // The dtype in which ranks exchange partial sums.
+  nxd_dtype_t exchanged_dtype() const;
   int last_dim() const { return arrays_.x.dims() - 1; }
   int sequence_dim() const { return static_cast<int>(options_.sequence_dim); }
   // Sizes of this rank's weights. All of them read the same features.

@@ -19,11 +19,12 @@ bool is_better_in_arena(const ProcessGroup& group, const Array& out) {
 }  // namespace
 
 ReducedOutput::ReducedOutput(const ProcessGroup& group, const Array& out, int dim,
-                             const CallerWorkspace& workspace, Scratch& scratch, Summands summands)
+                             nxd_dtype_t summands, const CallerWorkspace& workspace,
+                             Scratch& scratch)
     : out_(out),
       dim_(dim),
       ranks_(group.size()),
-      dtype_(summands == Summands::kExact ? out.dtype : partial_sum_dtype(out.dtype)),
+      dtype_(summands),
       in_place_(out.is_dense() && out.dtype == dtype_) {
   const int64_t count = out.count();
   if (dim_ < 0) {

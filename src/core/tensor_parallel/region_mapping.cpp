@@ -28,7 +28,8 @@ RegionMapping::RegionMapping(const ProcessGroup& group, RegionMove move, int64_t
   if (group_.size() == 1) return;
   const bool scatters = move_ == RegionMove::kReduceScatter;
   if (scatters || move_ == RegionMove::kAllReduce) {
-    reduced_.emplace(group_, to_, scatters ? dim_ : -1, CallerWorkspace{}, scratch_);
+    reduced_.emplace(group_, to_, scatters ? dim_ : -1, partial_sum_dtype(to_.dtype),
+                     CallerWorkspace{}, scratch_);
   }
   if (move_ == RegionMove::kAllGather) {
     stacked_.emplace(group_, from_.dtype, from_.shape, dim_, scratch_);

@@ -20,7 +20,8 @@ RowLinearForward::RowLinearForward(const ProcessGroup& group, const LinearArrays
   if (is_alone()) {
     y_.emplace(w().y, w().bias.has_value(), scratch_);
   } else {
-    reduced_y_.emplace(group_, w().y, sequence_dim(), options_.workspace, scratch_);
+    reduced_y_.emplace(group_, w().y, sequence_dim(), exchanged_dtype(), options_.workspace,
+                       scratch_);
   }
 }
 

@@ -42,7 +42,7 @@ Array part_of_rank(const Array& whole, int dim, int rank, int ranks);
 // A dimension that may be counted from the end; INVALID_ARGUMENT unless it is 0 ... dims - 1.
 int checked_dim(int64_t dim, int dims, const char* name);
 
-// The dtype in which partial sums of several ranks are exchanged: f32 for 16-bit floats.
+// The dtype of partial sums, such as those that several ranks exchange: f32 for 16-bit floats.
 nxd_dtype_t partial_sum_dtype(nxd_dtype_t dtype);
 
 }  // namespace nxd

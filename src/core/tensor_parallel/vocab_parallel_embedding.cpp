@@ -97,8 +97,9 @@ VocabEmbeddingForward::VocabEmbeddingForward(const ProcessGroup& group,
                                              const VocabEmbeddingOptions& options)
     : VocabEmbeddingPlan(group, false, arrays, options) {
   if (is_alone()) return;
-  reduced_y_.emplace(group_, arrays_.y, sequence_dim_, options_.workspace, scratch_,
-                     ReducedOutput::Summands::kExact);
+  // All summands of an element but one are zero: their sum is exact in any dtype.
+  reduced_y_.emplace(group_, arrays_.y, sequence_dim_, arrays_.y.dtype, options_.workspace,
+                     scratch_);
 }
 
 void VocabEmbeddingForward::run(GroupCalls& calls) const {

@@ -26,6 +26,7 @@ void add_layout(Proposal& proposal, const ParallelOptions& o, int world_size) {
   add("expert_parallel_size", o.expert);
   add("platform", o.platform);
   add("lnc_size", o.lnc_size);
+  add("reduce_dtype (0: F32, 2: BF16)", o.reduce_dtype);
   add("local_world_size", o.local_world_size != 0 ? o.local_world_size : world_size);
 }
 
@@ -99,6 +100,10 @@ const ParallelState& Context::parallel() const {
   check_state(parallel_ != nullptr,
               "the parallel layout is not initialised (nxd_init_model_parallel comes first)");
   return *parallel_;
+}
+
+nxd_dtype_t Context::reduce_dtype() const {
+  return parallel_ ? parallel_->reduce_dtype() : NXD_DTYPE_F32;
 }
 
 void Context::finalize() { world_->finalize(); }

@@ -57,6 +57,8 @@ class Context : public std::enable_shared_from_this<Context> {
   void destroy_model_parallel();
   bool model_parallel_is_initialized() const { return parallel_ != nullptr; }
   const ParallelState& parallel() const;
+  // F32 outside of the two.
+  nxd_dtype_t reduce_dtype() const;
 
   void finalize();
   void abort() noexcept;

@@ -24,6 +24,7 @@ LinearCallOptions options_of(const ParallelLinearPlan& plan) {
       plan.input == Input::kGatherSequence || plan.output == Output::kReduceScatterSequence;
   options.sequence_dim = plan.dim;
   options.transposed_weight = plan.weights_in_out;
+  options.reduce_dtype = plan.context->reduce_dtype();
   options.exchanges = plan.input != Input::kAsIs || is_row(plan);
   return options;
 }
@@ -35,7 +36,7 @@ int64_t out_features(const ParallelLinearPlan& plan, const at::Tensor& weight) {
 // A result of the layer: in exchanged memory where the ranks sum it in place.
 at::Tensor result(const ParallelLinearPlan& plan, at::IntArrayRef sizes, at::ScalarType dtype,
                   bool is_sum) {
-  const bool in_place = is_sum && dtype == partial_sum_dtype(dtype);
+  const bool in_place = is_sum && dtype == plan.exchanged_dtype(dtype);
   return in_place ? exchanged_empty(*plan.group, sizes, dtype) : pooled_empty(sizes, dtype);
 }
 

@@ -33,7 +33,7 @@ at::Tensor forward_one(const ParallelLinearPlan& plan, const at::Tensor& in, con
                        const at::Tensor& bias) {
   const bool partial = plan.output != Output::kAsIs;
   const at::ScalarType dtype = in.scalar_type();
-  const at::ScalarType product_dtype = partial ? partial_sum_dtype(dtype) : dtype;
+  const at::ScalarType product_dtype = partial ? plan.exchanged_dtype(dtype) : dtype;
   at::Tensor y = matrix_product(*plan.context, in, false, w, !plan.weights_in_out, product_dtype,
                                 partial ? at::Tensor() : bias);
   if (!partial) return y;
@@ -50,9 +50,11 @@ at::Tensor forward_one(const ParallelLinearPlan& plan, const at::Tensor& in, con
 at::Tensor input_gradient(const ParallelLinearPlan& plan, const variable_list& dys,
                           at::ArrayRef<at::Tensor> weights) {
   const at::ScalarType dtype = weights[0].scalar_type();
-  const bool wide = plan.input != Input::kAsIs || weights.size() > 1;
+  const bool exchanged = plan.input != Input::kAsIs;
+  const at::ScalarType sums = exchanged ? plan.exchanged_dtype(dtype) : dtype;
   at::Tensor dx = sum_of_products(*plan.context, dys, weights, plan.weights_in_out,
-                                  wide ? partial_sum_dtype(dtype) : dtype);
+                                  weights.size() > 1 ? partial_sum_dtype(dtype) : sums);
+  if (exchanged) dx = cast(*plan.context, dx, sums);
   if (plan.input == Input::kCopy) all_reduce_in_place(*plan.group, dx);
   if (plan.input == Input::kGatherSequence) dx = reduce_scatter(*plan.group, dx, plan.dim);
   return cast(*plan.context, dx, dtype);
@@ -183,6 +185,11 @@ struct ParallelLinears : torch::autograd::Function<ParallelLinears> {
 };
 
 }  // namespace
+
+at::ScalarType ParallelLinearPlan::exchanged_dtype(at::ScalarType dtype) const {
+  const bool narrow = dtype == at::kBFloat16 && context->reduce_dtype() == NXD_DTYPE_BF16;
+  return narrow ? at::kBFloat16 : partial_sum_dtype(dtype);
+}
 
 at::Tensor input_in_region(const ParallelLinearPlan& plan, const at::Tensor& x) {
   return plan.input == ParallelLinearPlan::Input::kGatherSequence

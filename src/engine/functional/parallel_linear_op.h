@@ -33,6 +33,9 @@ struct ParallelLinearPlan {
   Output output = Output::kAsIs;
   int64_t dim = 0;
   bool weights_in_out = false;  // weights are [in, out_i], as Hugging Face's Conv1D keeps them
+
+  // The dtype in which ranks exchange partial sums of a layer of this dtype.
+  at::ScalarType exchanged_dtype(at::ScalarType dtype) const;
 };
 
 // The input of the products: x, or what all ranks have of it.

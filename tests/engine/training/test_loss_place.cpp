@@ -67,7 +67,7 @@ struct Plain {
     const c10::IValue result = module.forward({numbers_of(values(x.get())).reshape({count, 6})});
     const auto& both = result.toTupleRef().elements();
     outputs = both[0].toTensorVector();
-    const auto& all = both[1].toGenericDict().at("all").toTupleRef().elements();
+    const auto all = both[1].toGenericDict().at("all").toTupleRef().elements();
     outputs.push_back(all[0].toTensor());
     const auto losses = all[1].toGenericDict();
     for (const char* name : {"aux", "count", "lm"}) outputs.push_back(losses.at(name).toTensor());

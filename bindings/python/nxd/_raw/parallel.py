@@ -6,6 +6,8 @@ from __future__ import annotations
 from enum import IntEnum
 from typing import TypedDict
 
+from nxd._raw.base import DType
+
 
 class Axis(IntEnum):
     """Axes of the rank layout."""
@@ -37,6 +39,9 @@ class ParallelOptions(TypedDict, total=False):
     x pipeline x expert, must divide the world. Context- and expert-parallel groups are for a
     caller's own use: nothing is reduced over them, so with a size above 1 layers, models, their
     training, pipelines, and ddps over buffers without a group of their own are UNSUPPORTED.
+    reduce_dtype is no part of a layout: tensor-parallel ranks exchange the partial sums of linear
+    layers in it, where these are BF16. BF16 halves the bytes; each rank's part is then rounded
+    before the parts are added.
     """
 
     # 0: 1
@@ -52,10 +57,13 @@ class ParallelOptions(TypedDict, total=False):
     lnc_size: int
     # ranks per host, for TRN1 and TRN2; 0: the whole world
     local_world_size: int
+    # F32, or BF16: of the partial sums of BF16 linear layers
+    reduce_dtype: DType | str
 
 
 FIELDS: dict[str, dict[str, type]] = {
     "nxd_parallel_options_t": {
         "platform": Platform,
+        "reduce_dtype": DType,
     },
 }

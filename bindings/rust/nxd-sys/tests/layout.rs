@@ -126,7 +126,7 @@ fn layout_of_nxd_parallel_options_t() {
     assert_eq!(place!(nxd_parallel_options_t, platform), (24, 4), "platform");
     assert_eq!(place!(nxd_parallel_options_t, lnc_size), (28, 4), "lnc_size");
     assert_eq!(place!(nxd_parallel_options_t, local_world_size), (32, 4), "local_world_size");
-    assert_eq!(place!(nxd_parallel_options_t, reserved), (36, 4), "reserved");
+    assert_eq!(place!(nxd_parallel_options_t, reduce_dtype), (36, 4), "reduce_dtype");
 }
 
 #[test]

@@ -27,7 +27,7 @@ struct nxd_parallel_options_t
     platform::nxd_platform_t
     lnc_size::Int32
     local_world_size::Int32
-    reserved::Int32
+    reduce_dtype::nxd_dtype_t
 end
 
 @call libnxd_core nxd_parallel_options_init(options::Ptr{nxd_parallel_options_t},

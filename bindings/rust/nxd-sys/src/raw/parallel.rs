@@ -78,6 +78,10 @@ impl Default for nxd_platform_t {
 /// pipeline x expert, must divide the world. Context- and expert-parallel groups are for a caller's
 /// own use: nothing is reduced over them, so with a size above 1 layers, models, their training,
 /// pipelines, and ddps over buffers without a group of their own are UNSUPPORTED.
+///
+/// reduce_dtype is no part of a layout: tensor-parallel ranks exchange the partial sums of linear
+/// layers in it, where these are BF16. BF16 halves the bytes; each rank's part is then rounded
+/// before the parts are added.
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
 pub struct nxd_parallel_options_t {
@@ -95,7 +99,8 @@ pub struct nxd_parallel_options_t {
     pub lnc_size: i32,
     /// ranks per host, for TRN1 and TRN2; 0: the whole world
     pub local_world_size: i32,
-    pub reserved: i32,
+    /// F32, or BF16: of the partial sums of BF16 linear layers
+    pub reduce_dtype: nxd_dtype_t,
 }
 
 unsafe impl Versioned for nxd_parallel_options_t {
