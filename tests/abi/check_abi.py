@@ -128,15 +128,20 @@ def run(command, accept=(0,)):
 
 # --- What there was ------------------------------------------------------------------------------
 
-def compare_struct(name, old, new):
+def compare_struct(name, old, new, enums):
     """A struct may only have grown at its end, and only if its first field says how long it is; and a field
-    may stand where one was reserved."""
+    may stand where one was reserved, of its type or of an enumeration that is of this type."""
     problems = []
+
+    def takes(field, was):
+        *place, kind = new["fields"][field]
+        return [*place, enums.get(kind, kind)] == was
+
     added = [f for f in new["fields"] if f not in old["fields"]]
     for field, was in old["fields"].items():
         now = new["fields"].get(field)
         if now is None and field == "reserved":
-            taken = [f for f in added if new["fields"][f] == was]
+            taken = [f for f in added if takes(f, was)]
             if taken:
                 added.remove(taken[0])
                 continue
@@ -165,7 +170,7 @@ def compare(old, new):
             if now is None:
                 problems.append(f"{kind}: {name} is gone")
             elif kind == "structs":
-                problems += compare_struct(name, value, now)
+                problems += compare_struct(name, value, now, new["enums"])
                 added += [f"{name}.{f}" for f in now["fields"] if f not in value["fields"]]
             elif now != value:
                 problems.append(f"{name}: was {value}, is {now}")

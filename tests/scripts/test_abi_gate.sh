@@ -57,6 +57,8 @@ copy && edit nxd/box.h 's|  double weight;.*|&\n  int64_t depth;|'
 passes "a field behind the options' last" "nxd_box_options_t.depth"
 copy && edit nxd/box.h 's|  int32_t reserved;|  int32_t depth;|'
 passes "a field where one was reserved" "nxd_box_options_t.depth"
+copy && edit nxd/box.h 's|  int32_t reserved;|  nxd_status_t last;|'
+passes "an enumeration where a number was reserved" "nxd_box_options_t.last"
 copy && edit nxd/thing.h 's|^#endif|/** [local] New.\n *  @since 0.2 */\nNXD_API void nxd_thing_stop(void);\n&|' &&
   edit nxd.c '$a void nxd_thing_stop(void) {}'
 passes "a new function" "nxd_thing_stop"

@@ -145,5 +145,5 @@ broken "options of the header" append src/engine/training/loss_weights.cpp '// S
 broken "knows no room core/attic" install -D src/core/base/log.h src/core/attic/log.h
 broken "core/base/gone.h does not exist" append src/core/base/log.cpp '#include "core/base/gone.h"'
 broken "cycle: " append src/core/base/error.h '#include "core/base/log.h"'
-broken "names world, which is no room below it" sed -i '/^| `core\/layout`/s/ comm base / world comm base /' docs/architecture.md
+broken "names world, which is no room below it" sed -i '/^| `core\/layout`/s/ comm kernels base / world comm kernels base /' docs/architecture.md
 broken "core/data includes nothing of core/kernels" sed -i '/^| `core\/data`/s/ base / kernels base /' docs/architecture.md
