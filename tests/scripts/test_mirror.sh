@@ -23,7 +23,6 @@ BY_THE_C_API = {
     "core/comm/transports": "tests/capi/test_group* over all transports",
     "core/comm/transports/gloo": "the same",
     "engine": "headers that all rooms share",
-    "engine/functional": "tests/capi/test_functional*",
     "engine/ops": "tests/capi/test_op*, test_autograd_autocast",
     "engine/tensor": "tests/capi/test_tensor*",
 }

@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "engine/functional/attention_op.h"
+#include "engine/functional/score_mask.h"
 #include "engine/layers/dropout.h"
 #include "engine/ops/compute.h"
 #include "engine/tensor/call_tracer.h"
@@ -81,9 +82,11 @@ at::Tensor factors_for(const ScriptSite& site, const ScriptDropout& dropout,
 }
 
 // The library's attention has heads behind the sequence.
-at::Tensor by_kernels(const ScriptSite& site, const ScriptAttention& a, double scale) {
+at::Tensor by_kernels(const ScriptSite& site, const ScriptAttention& a, const KernelMask& mask,
+                      double scale) {
   AttentionArgs args;
-  args.causal = a.causal;
+  args.causal = mask.causal;
+  args.key_mask = mask.key_mask;
   args.scale = scale;
   if (a.dropout > 0 && !a.q.is_meta()) {
     const at::ScalarType wide = partial_sum_dtype(a.q.scalar_type());
@@ -142,10 +145,18 @@ bool has_form_of_kernels(const ScriptAttention& a) {
   const int64_t heads = a.q.size(1), kv_heads = a.k.size(1);
   const bool same_heads =
       a.grouped_queries ? kv_heads > 0 && heads % kv_heads == 0 : heads == kv_heads;
-  return same_heads && !a.mask.defined() && a.dropout < 1 && a.k.sizes() == a.v.sizes() &&
-         a.q.size(0) == a.k.size(0) && a.q.size(3) == a.k.size(3) &&
-         a.q.scalar_type() == a.k.scalar_type() && a.q.scalar_type() == a.v.scalar_type() &&
-         (!a.causal || a.q.size(2) == a.k.size(2));
+  return same_heads && a.dropout < 1 && a.k.sizes() == a.v.sizes() && a.q.size(0) == a.k.size(0) &&
+         a.q.size(3) == a.k.size(3) && a.q.scalar_type() == a.k.scalar_type() &&
+         a.q.scalar_type() == a.v.scalar_type();
+}
+
+// The mask for the kernels, where they have the form. Theirs lets the last of fewer queries see all
+// keys; is_causal does not.
+std::optional<KernelMask> mask_of_kernels(const ScriptAttention& a) {
+  if (!has_form_of_kernels(a)) return std::nullopt;
+  if (a.mask.defined()) return kernel_mask(a.mask, a.q.size(0), a.q.size(2), a.k.size(2));
+  if (a.causal && a.q.size(2) != a.k.size(2)) return std::nullopt;
+  return KernelMask{a.causal, {}};
 }
 
 }  // namespace
@@ -199,8 +210,8 @@ at::Tensor attend(const ScriptSite& site, const ScriptAttention& attention) {
     now.mask = given[3];
     const double scale = now.scale.value_or(
         1 / std::sqrt(static_cast<double>(std::max<int64_t>(now.q.size(-1), 1))));
-    return Tensors{has_form_of_kernels(now) ? by_kernels(site, now, scale)
-                                            : by_operators(site, now, scale)};
+    const std::optional<KernelMask> mask = mask_of_kernels(now);
+    return Tensors{mask ? by_kernels(site, now, *mask, scale) : by_operators(site, now, scale)};
   };
   return call_opaque("scaled_dot_product_attention", inputs, run)[0];
 }

@@ -53,7 +53,8 @@ struct ScriptSite {
 // INVALID_ARGUMENT for a p that is no probability, and for channels of a vector.
 at::Tensor drop(const ScriptSite& site, const ScriptDropout& dropout);
 // Blocked, by the library's kernels, where these have the form: q, k and v of 4 dimensions and one
-// d, no mask, and as many queries as keys if causal. INVALID_ARGUMENT for a mask beside causal.
+// d, as many queries as keys if causal, and a mask that kernel_mask() reads. INVALID_ARGUMENT for a
+// mask beside causal.
 at::Tensor attend(const ScriptSite& site, const ScriptAttention& attention);
 
 }  // namespace nxd

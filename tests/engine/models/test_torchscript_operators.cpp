@@ -97,22 +97,30 @@ const Case kCases[] = {
      0},
 };
 
-// A module with q, k, v and the mask as parameters, so that their gradients are found.
-jit::Module module_of(const Case& c, at::ScalarType dtype, const std::string& rest) {
+// A module with q, k, v and a mask that learns as parameters, so that their gradients are found.
+jit::Module module_of(const Case& c, at::ScalarType dtype, const std::string& rest,
+                      const at::Tensor& mask) {
   jit::Module made("__torch__.Attend");
   int64_t phase = 0;
   for (const auto& [name, sizes] :
        {std::pair<const char*, std::vector<int64_t>>{"q", c.q}, {"k", c.k}, {"v", c.v}}) {
     made.register_parameter(name, numbers(sizes, phase += 5, dtype).requires_grad_(), false);
   }
-  made.register_parameter(
-      "mask", numbers({c.q[c.q.size() - 2], c.k[c.k.size() - 2]}, 3, dtype).requires_grad_(),
-      false);
+  if (mask.requires_grad()) {
+    made.register_parameter("mask", mask, false);
+  } else {
+    made.register_buffer("mask", mask);
+  }
   made.define(
       "\ndef forward(self, x: Tensor) -> Tensor:\n  mask = self.mask\n  y = "
       "torch.scaled_dot_product_attention(self.q, self.k, self.v, " +
       rest + ")\n  return torch.sum(y * torch.cos(y))\n");
   return made;
+}
+
+jit::Module module_of(const Case& c, at::ScalarType dtype, const std::string& rest) {
+  return module_of(c, dtype, rest,
+                   numbers({c.q[c.q.size() - 2], c.k[c.k.size() - 2]}, 3, dtype).requires_grad_());
 }
 
 // The definition, in f64.
@@ -198,6 +206,33 @@ void dropout(void**) {
     assert_true(std::abs(by_operators.loss / kept - 1) > 1e-3);
     rest.replace(rest.find("0.3"), 3, "1.0");
     assert_true(trained(File(module_of(c, at::kFloat, rest))).loss == 0);
+  }
+}
+
+// Kernels apply a mask that is a constant; operators one that learns. Its gradient aside, both are
+// the same attention.
+void masks_by_kernels(void**) {
+  const at::Tensor triangle = at::ones({6, 6}, at::kBool).tril();
+  at::Tensor keys = at::ones({2, 1, 1, 6}, at::kBool);
+  keys[1][0][0].narrow(0, 4, 2).fill_(false);
+  const Case c{"mask", {2, 3, 6, 8}, {2, 3, 6, 8}, {2, 3, 6, 8}, "", "", false, false, 0};
+  for (const char* dropout : {"0.0", "0.3"}) {
+    const std::string rest = std::string("mask, ") + dropout + ", False";
+    for (const at::Tensor& keep : {triangle, keys, keys.logical_and(triangle)}) {
+      const auto result_of = [&](const at::Tensor& mask) {
+        Result out = trained(File(module_of(c, at::kFloat, rest, mask)));
+        out.gradients.erase("mask");
+        return out;
+      };
+      const at::Tensor added = at::zeros(keep.sizes()).masked_fill(keep.logical_not(), -INFINITY);
+      const Result wanted = result_of(added.clone().requires_grad_());
+      const Result got = result_of(added);
+      check_loss("added", got.loss, wanted.loss, 2e-5);
+      check_named("added", got.gradients, wanted.gradients, 2e-5);
+      const Result as_bool = result_of(keep);
+      check_loss("bool", as_bool.loss, got.loss, 0);
+      check_named("bool", as_bool.gradients, got.gradients, 0);
+    }
   }
 }
 
@@ -316,8 +351,9 @@ void bad_calls(void**) {
 int main() {
   make_known();
   const CMUnitTest tests[] = {
-      cmocka_unit_test(as_defined), cmocka_unit_test(dropout),   cmocka_unit_test(in_any_layout),
-      cmocka_unit_test(rms_norm),   cmocka_unit_test(bad_calls),
+      cmocka_unit_test(as_defined),       cmocka_unit_test(dropout),
+      cmocka_unit_test(masks_by_kernels), cmocka_unit_test(in_any_layout),
+      cmocka_unit_test(rms_norm),         cmocka_unit_test(bad_calls),
   };
   return cmocka_run_group_tests(tests, nullptr, nullptr);
 }
