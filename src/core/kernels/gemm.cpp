@@ -209,24 +209,25 @@ void run_product(ThreadState& state, const GemmArgs& args) {
   if (!run_packing(state, args)) run_primitive(state, args, false);
 }
 
-// Runs with dense operands where copying them pays.
+// Runs with dense operands where copying them pays. A single column is always made dense: oneDNN
+// 3.7 takes its elements to lie side by side, whatever the stride.
 void run_dense(ThreadState& state, GemmArgs args) {
   if (takes_sgemm(args)) return run_sgemm(args);
   const bool trans_a = args.trans_a == Trans::kYes;
   const bool trans_b = args.trans_b == Trans::kYes;
   const int64_t a_cols = trans_a ? args.m : args.k;
   const int64_t b_cols = trans_b ? args.k : args.n;
-  if (args.lda != a_cols && args.n >= kCopyPays) {
+  if (args.lda != a_cols && (args.n >= kCopyPays || a_cols == 1)) {
     args.a = dense_copy(state.copies[0], args.a, trans_a ? args.k : args.m, a_cols, args.lda,
                         args.in_dtype);
     args.lda = a_cols;
   }
-  if (args.ldb != b_cols && args.m >= kCopyPays) {
+  if (args.ldb != b_cols && (args.m >= kCopyPays || b_cols == 1)) {
     args.b = dense_copy(state.copies[1], args.b, trans_b ? args.n : args.k, b_cols, args.ldb,
                         args.in_dtype);
     args.ldb = b_cols;
   }
-  if (args.ldc == args.n || args.k < kCopyPays) {
+  if (args.ldc == args.n || (args.k < kCopyPays && args.n > 1)) {
     run_product(state, args);
     return;
   }

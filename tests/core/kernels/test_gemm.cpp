@@ -144,6 +144,8 @@ void large_products(void**) {
                     seed++);
     }
     check_samples({4100, 4103, 5, true, false, 0, 0, 0, dtype[0], dtype[1], true, false}, seed++);
+    check_samples({1, 8200, 8200, true, false, 3, 0, 0, dtype[0], dtype[1], false, false}, seed++);
+    check_samples({8200, 1, 8200, false, true, 0, 0, 7, dtype[0], dtype[1], false, false}, seed++);
   }
 }
 
@@ -154,6 +156,22 @@ void strided_operands(void**) {
       for (int form = 0; form < 32; ++form) {
         check_case({size, size + 3, size + 6, (form & 1) != 0, (form & 2) != 0, form & 4 ? 3 : 0,
                     form & 8 ? 5 : 0, form & 16 ? 7 : 0, dtype, dtype, (form & 8) == 0, false},
+                   seed++);
+      }
+    }
+  }
+}
+
+// Row strides beside one row, one column or both.
+void single_rows_and_columns(void**) {
+  uint64_t seed = 2000;
+  for (const nxd_dtype_t dtype : {NXD_DTYPE_F32, NXD_DTYPE_BF16}) {
+    for (int ones = 1; ones < 8; ++ones) {
+      for (int form = 0; form < 128; ++form) {
+        const auto size = [ones](int bit, int64_t other) { return ones & bit ? 1 : other; };
+        check_case({size(1, 6), size(2, 60), size(4, 24), (form & 1) != 0, (form & 2) != 0,
+                    form & 4 ? 3 : 0, form & 8 ? 5 : 0, form & 16 ? 7 : 0, dtype, dtype,
+                    (form & 32) != 0, (form & 64) != 0},
                    seed++);
       }
     }
@@ -299,6 +317,7 @@ int main() {
       cmocka_unit_test(all_forms),
       cmocka_unit_test(large_products),
       cmocka_unit_test(strided_operands),
+      cmocka_unit_test(single_rows_and_columns),
       cmocka_unit_test(empty_sums),
       cmocka_unit_test(overwrites_nan),
       cmocka_unit_test(non_finite_values_spread),
