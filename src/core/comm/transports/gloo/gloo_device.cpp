@@ -1,6 +1,7 @@
 #include "core/comm/transports/gloo/gloo_device.h"
 
 #include <gloo/transport/tcp/device.h>
+#include <gloo/transport/tcp/loop.h>
 #include <netdb.h>
 #include <sys/socket.h>
 
@@ -9,13 +10,45 @@
 
 #include "core/base/blocked_signals.h"
 #include "core/base/error.h"
+#include "core/comm/net/silenced_listener.h"
 #include "core/comm/net/socket.h"
 
 namespace nxd {
+namespace {
 
-// Gloo makes every connection listen for a moment before
-// it is given its socket; on the loopback, where there is one, no other host can interfere.
-std::shared_ptr<gloo::transport::tcp::Device> make_gloo_device(const std::string& address) {
+using gloo::transport::tcp::Device;
+
+struct NoEvents final : gloo::transport::tcp::Handler {
+  void handleEvents(int) {}
+  void handleEvents(gloo::transport::tcp::Loop&, int) {}
+};
+
+// The devices of later releases of Gloo listen at a port, for connections that are never made here:
+// GlooPair has sockets of the connector's. Any process of the host could reach it, and an error of
+// accept, such as a lack of descriptors, ends the process.
+class QuietDevice final : public Device {
+ public:
+  explicit QuietDevice(const gloo::transport::tcp::attr& attributes) : Device(attributes) {
+    stop_listening(*this);
+  }
+
+ private:
+  // The device expects its descriptor in the event loop when it closes it.
+  template <class Any>
+  static void stop_listening(Any& device) {
+    if constexpr (requires { device.nextAddress(); }) {
+      static NoEvents no_events;
+      silence_listener(device.nextAddress().getSockaddr(),
+                       [&](int fd) { device.registerDescriptor(fd, 0, &no_events); });
+    }
+  }
+};
+
+}  // namespace
+
+// Where Gloo makes a connection, or a device, listen for a moment, no other host can interfere: on
+// the loopback, if there is one.
+std::shared_ptr<Device> make_gloo_device(const std::string& address) {
   gloo::transport::tcp::attr attributes;
   attributes.hostname = is_local_address("127.0.0.1") ? "127.0.0.1" : address;
   // Gloo's own look-up crashes where it finds nothing, also for lack of memory.
@@ -35,8 +68,10 @@ std::shared_ptr<gloo::transport::tcp::Device> make_gloo_device(const std::string
   try {
     // The device's thread must never run the program's signal handlers.
     const BlockedSignals blocked;
-    return std::make_shared<gloo::transport::tcp::Device>(attributes);
+    return std::make_shared<QuietDevice>(attributes);
   } catch (const std::bad_alloc&) {
+    throw;
+  } catch (const Error&) {
     throw;
   } catch (const std::exception& e) {
     fail(NXD_ERROR_IO, "cannot use the address ", attributes.hostname, ": ", e.what());
