@@ -89,10 +89,11 @@ void check_model(const char* name) {
         const Run run = train_model(oracle, layout, NXD_DTYPE_BF16).run;
         const double distance = largest_distance(run.losses, recorded);
         if (!(distance < 0.006)) fail_msg("%s: %s: %g", name, layout.name().c_str(), distance);
-        // A layout rounds elsewhere, by less than BF16 rounds: 1.3e-3 was measured.
+        // A layout rounds elsewhere, by less than BF16's spacing: 1.3e-3 was measured with libtorch
+        // 1.13, 2.9e-3 with 2.6.
         if (alone.empty()) alone = run.losses;
         const double between = largest_distance(run.losses, alone);
-        if (!(between < 0.0026)) fail_msg("%s: %s: %g", name, layout.name().c_str(), between);
+        if (!(between < 0.0039)) fail_msg("%s: %s: %g", name, layout.name().c_str(), between);
         // Not that of F32: products were rounded.
         assert_true(distance > 1e-5);
         const double farthest = farthest_gradient(oracle, run.gradients);

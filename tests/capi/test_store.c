@@ -294,7 +294,10 @@ static void torch_server(void** state) {
     close(from[0]);
     execl("/usr/bin/python3", "python3", "-c",
           "import sys, datetime, torch.distributed as d\n"
-          "s = d.TCPStore('127.0.0.1', 0, 1, True, datetime.timedelta(seconds=60))\n"
+          "try: s = d.TCPStore('127.0.0.1', 0, 1, True, datetime.timedelta(seconds=60), "
+          "use_libuv=False)\n"
+          "except TypeError: s = d.TCPStore('127.0.0.1', 0, 1, True, "
+          "datetime.timedelta(seconds=60))\n"
           "s.set('theirs', b'from torch')\n"
           "print(s.port, flush=True)\n"
           "sys.stdin.readline()\n"

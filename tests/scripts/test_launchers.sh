@@ -107,6 +107,7 @@ try_openmpi() {
 try_torchrun() {
   need_commands torchrun:python3-torch
   torchrun --help > "$work/out" 2>&1 || fail "torchrun does not start"
+  export USE_LIBUV=0  # Debian 13's torch is built without it, and would ask for it
   local torchrun=(torchrun -r 9:1 -t 9:1 --nproc_per_node 2 --master_port "$(free_port)" --no_python)
   run_with 2 torchrun "${torchrun[@]}"
   # Its store knows no secret; the ranks prove theirs to each other.

@@ -26,13 +26,14 @@ bool listens_at(int fd, const sockaddr_storage& address) {
 }
 
 int listening_at(const sockaddr_storage& address) {
-  std::error_code error;
-  for (std::filesystem::directory_iterator it("/proc/self/fd", error), end; !error && it != end;
-       it.increment(error)) {
-    const int fd = std::stoi(it->path().filename());
-    if (listens_at(fd, address)) return fd;
+  try {
+    for (const auto& entry : std::filesystem::directory_iterator("/proc/self/fd")) {
+      const int fd = std::stoi(entry.path().filename());
+      if (listens_at(fd, address)) return fd;
+    }
+  } catch (const std::filesystem::filesystem_error& error) {
+    fail(NXD_ERROR_IO, error.what());
   }
-  if (error) fail(NXD_ERROR_IO, "/proc/self/fd: ", error.message());
   fail(NXD_ERROR_INTERNAL, "expected a socket that listens at the address, found none");
 }
 
