@@ -65,6 +65,9 @@ static void print_phases(const measures_t* m, double step_mean, double rank_peak
       printf(" %12.1f %9.1f%%", rate * 1e-9, 100 * rate / rank_peak);
     }
     printf("\n");
+    if (p->waiting_seconds <= 0) continue;
+    const double waiting = p->waiting_seconds / m->steps;
+    printf("    %-16s %10.2f %7.1f%%\n", "of it waiting", waiting * 1e3, 100 * waiting / step_mean);
   }
   printf("  %-18s %10.2f %7.1f%%\n", "rest", rest * 1e3, 100 * rest / step_mean);
 }

@@ -31,10 +31,11 @@ func ReleaseThreads() error { return raw.ReleaseThreads() }
 
 // PhaseStats are what training has spent on one phase.
 type PhaseStats struct {
-	Name       string
-	Seconds    float64 // of all threads that called kernels, added up
-	Operations float64 // floating-point operations
-	Calls      uint64
+	Name           string
+	Seconds        float64 // of all threads that called kernels, added up
+	Operations     float64 // floating-point operations
+	Calls          uint64
+	WaitingSeconds float64 // the part of Seconds in which peers had not yet come
 }
 
 // StartProfile clears the phases and counts from now on.
@@ -51,7 +52,7 @@ func ReadProfile() ([]PhaseStats, error) {
 		if err := raw.ProfileGetPhase(p, &s); err != nil {
 			return nil, err
 		}
-		phases = append(phases, PhaseStats{goString(s.Name), s.Seconds, s.Operations, s.Calls})
+		phases = append(phases, PhaseStats{goString(s.Name), s.Seconds, s.Operations, s.Calls, s.WaitingSeconds})
 	}
 	return phases, nil
 }

@@ -60,6 +60,9 @@ typedef struct nxd_phase_stats {
   double operations; /**< floating-point operations: of GEMMs 2 m n k, of attention those that the
                           mask leaves, without the scores computed again; 0 elsewhere */
   uint64_t calls;
+  double waiting_seconds; /**< of these seconds, those in which a rank had come to a collective or
+                               a message and its peers had not; over TCP with the way of headers
+                               and of small data. The rest of communication moves and adds data */
 } nxd_phase_stats_t;
 
 /** [local] Clears the phases of the process and counts from now on. Fused kernels and collectives

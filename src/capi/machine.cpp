@@ -48,6 +48,6 @@ nxd_status_t nxd_profile_get_phase(nxd_phase_t phase, nxd_phase_stats_t* out_sta
                    phase);
     const profiler::Total total = profiler::total(phase);
     out.write({sizeof(nxd_phase_stats_t), profiler::name(phase), total.seconds, total.operations,
-               total.calls});
+               total.calls, total.waiting_seconds});
   });
 }

@@ -177,7 +177,7 @@ typedef struct {
 
 static progress_t* progress;
 
-static void stop(int signal_number, siginfo_t* info, void* unused) {
+static void stop_here(int signal_number, siginfo_t* info, void* unused) {
   (void)unused;
   progress->sender = (int)info->si_pid;
   progress->stops = signal_number;
@@ -321,7 +321,7 @@ static int run_long_form(options_t* options) {
          (long long)options->timeout_ms, options->repetitions, options->jobs,
          (unsigned long long)options->seed);
   fflush(stdout);
-  const struct sigaction action = {.sa_sigaction = stop, .sa_flags = SA_RESTART | SA_SIGINFO};
+  const struct sigaction action = {.sa_sigaction = stop_here, .sa_flags = SA_RESTART | SA_SIGINFO};
   sigaction(SIGINT, &action, NULL);
   sigaction(SIGTERM, &action, NULL);
   for (int job = 1; job < options->jobs; ++job) {

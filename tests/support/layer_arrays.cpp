@@ -18,8 +18,8 @@ double product(const double* a, const double* b, int64_t n) {
 }  // namespace
 
 Numbers linear(const Numbers& x, const Numbers& weight, const Numbers* bias) {
-  Sizes shape = x.shape;
-  shape.back() = weight.size(0);
+  Sizes shape(x.shape.begin(), x.shape.end() - 1);
+  shape.push_back(weight.size(0));
   Numbers y(shape);
   const int64_t in = weight.size(1), out = weight.size(0);
   const int64_t rows = count_of(x.shape) / std::max<int64_t>(in, 1);

@@ -64,11 +64,12 @@ const (
 
 // PhaseStats is nxd_phase_stats_t. Time and calls of a phase, from nxd_profile_get_phase.
 type PhaseStats struct {
-	StructSize uint64
-	Name       *byte
-	Seconds    float64
-	Operations float64
-	Calls      uint64
+	StructSize     uint64
+	Name           *byte
+	Seconds        float64
+	Operations     float64
+	Calls          uint64
+	WaitingSeconds float64
 }
 
 // Sized returns x with its StructSize set.

@@ -13,10 +13,12 @@ struct alignas(64) Counter {
   std::atomic<int64_t> nanoseconds{0};
   std::atomic<uint64_t> operations{0};
   std::atomic<uint64_t> calls{0};
+  std::atomic<int64_t> waiting{0};  // nanoseconds
 };
 
 std::array<Counter, profiler::kPhases> counters;
 thread_local bool inside = false;
+thread_local nxd_phase_t outermost = NXD_PHASE_INVALID;
 
 int64_t now() {
   return std::chrono::duration_cast<std::chrono::nanoseconds>(
@@ -36,6 +38,7 @@ void profiler::start() noexcept {
     c.nanoseconds.store(0, std::memory_order_relaxed);
     c.operations.store(0, std::memory_order_relaxed);
     c.calls.store(0, std::memory_order_relaxed);
+    c.waiting.store(0, std::memory_order_relaxed);
   }
   running.store(true, std::memory_order_relaxed);
 }
@@ -46,7 +49,8 @@ profiler::Total profiler::total(nxd_phase_t phase) noexcept {
   const Counter& c = counter(phase);
   return {1e-9 * static_cast<double>(c.nanoseconds.load(std::memory_order_relaxed)),
           static_cast<double>(c.operations.load(std::memory_order_relaxed)),
-          c.calls.load(std::memory_order_relaxed)};
+          c.calls.load(std::memory_order_relaxed),
+          1e-9 * static_cast<double>(c.waiting.load(std::memory_order_relaxed))};
 }
 
 const char* profiler::name(nxd_phase_t phase) noexcept {
@@ -66,7 +70,7 @@ const char* profiler::name(nxd_phase_t phase) noexcept {
 void PhaseScope::begin(nxd_phase_t phase, double operations) noexcept {
   if (inside || omp_in_parallel()) return;
   inside = counts_ = true;
-  phase_ = phase;
+  phase_ = outermost = phase;
   operations_ = operations;
   start_ = now();
 }
@@ -79,6 +83,15 @@ void PhaseScope::end() noexcept {
   c.operations.fetch_add(static_cast<uint64_t>(operations_), std::memory_order_relaxed);
   c.calls.fetch_add(1, std::memory_order_relaxed);
   inside = false;
+  outermost = NXD_PHASE_INVALID;
+}
+
+void WaitScope::begin() noexcept {
+  if (outermost != NXD_PHASE_INVALID) start_ = now();
+}
+
+void WaitScope::end() noexcept {
+  counter(outermost).waiting.fetch_add(now() - start_, std::memory_order_relaxed);
 }
 
 }  // namespace nxd

@@ -9,7 +9,8 @@ namespace nxd {
 
 // The time of the process by phase. Kernels and group calls open a PhaseScope for themselves; the
 // outermost scope of a thread counts, and scopes inside of it are part of it.
-// Threads of an OpenMP team do not count: the thread that called the team does.
+// Threads of an OpenMP team do not count: the thread that called the team does. A WaitScope within
+// says which part of the phase was a wait for other ranks.
 namespace profiler {
 
 inline constexpr int kPhases = NXD_PHASE_COMMUNICATION + 1;
@@ -18,6 +19,7 @@ struct Total {
   double seconds = 0;
   double operations = 0;
   uint64_t calls = 0;
+  double waiting_seconds = 0;
 };
 
 extern std::atomic<bool> running;
@@ -51,6 +53,25 @@ class PhaseScope {
   nxd_phase_t phase_ = NXD_PHASE_INVALID;
   double operations_ = 0;
   int64_t start_ = 0;  // nanoseconds
+};
+
+// Not within another one.
+class WaitScope {
+ public:
+  WaitScope() noexcept {
+    if (profiler::running.load(std::memory_order_relaxed)) begin();
+  }
+  ~WaitScope() {
+    if (start_ != 0) end();
+  }
+  WaitScope(const WaitScope&) = delete;
+  WaitScope& operator=(const WaitScope&) = delete;
+
+ private:
+  void begin() noexcept;
+  void end() noexcept;
+
+  int64_t start_ = 0;  // nanoseconds; 0: counts nothing
 };
 
 }  // namespace nxd

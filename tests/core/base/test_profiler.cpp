@@ -1,3 +1,4 @@
+#include <atomic>
 #include <chrono>
 #include <string>
 #include <thread>
@@ -117,13 +118,58 @@ void communication_is_counted(void**) {
   }
 }
 
+// Rank 0 comes first, and rank 1 when that is certain; what rank 1 does then takes no wait.
+struct LateRank {
+  std::atomic<int> arrivals{0};
+  bool messages = false;
+};
+
+void late(nxd_context_t* ctx, int rank, int, void* argument) {
+  auto& form = *static_cast<LateRank*>(argument);
+  nxd_group_t* world = nullptr;
+  float x[32] = {};
+  NXD_TEST_OK(nxd_context_get_world_group(ctx, &world));
+  NXD_TEST_OK(nxd_barrier(world));
+  if (rank == 0) NXD_TEST_OK(nxd_profile_start());
+  form.arrivals.fetch_add(1);
+  while (form.arrivals.load() < 2) std::this_thread::yield();
+  if (rank == 1) std::this_thread::sleep_for(std::chrono::milliseconds(500));
+  if (!form.messages) {
+    NXD_TEST_OK(nxd_all_reduce(world, x, x, 32, NXD_DTYPE_F32, NXD_REDUCE_SUM));
+  } else if (rank == 0) {
+    NXD_TEST_OK(nxd_receive(world, x, 32, NXD_DTYPE_F32, 1, 0));
+  } else {
+    NXD_TEST_OK(nxd_send(world, x, 32, NXD_DTYPE_F32, 0, 0));
+  }
+}
+
+void waits_are_told(void**) {
+  for (const nxd_transport_t transport : {NXD_TRANSPORT_AUTO, NXD_TRANSPORT_GLOO}) {
+    for (const bool messages : {false, true}) {
+      nxd_context_options_t options = NXD_CONTEXT_OPTIONS_INIT;
+      options.transport = transport;
+      LateRank form;
+      form.messages = messages;
+      nxd_test_run_ranks_with(&options, 2, 0, late, &form);
+      assert_int_equal(nxd_profile_stop(), NXD_OK);
+      const nxd_phase_stats_t stats = read(NXD_PHASE_COMMUNICATION);
+      assert_true(stats.waiting_seconds > 0.05 && stats.waiting_seconds <= stats.seconds);
+    }
+  }
+  assert_int_equal(nxd_profile_start(), NXD_OK);
+  product(kernels::Trans::kNo, kernels::Trans::kNo);
+  assert_int_equal(nxd_profile_stop(), NXD_OK);
+  assert_true(read(NXD_PHASE_GEMM_INPUT_GRAD).waiting_seconds == 0);
+  assert_true(read(NXD_PHASE_COMMUNICATION).waiting_seconds == 0);
+}
+
 }  // namespace
 
 int main() {
   const CMUnitTest tests[] = {
       cmocka_unit_test(nothing_is_counted_while_off), cmocka_unit_test(products_are_told_apart),
       cmocka_unit_test(outermost_scope_counts),       cmocka_unit_test(teams_count_once),
-      cmocka_unit_test(communication_is_counted),
+      cmocka_unit_test(communication_is_counted),     cmocka_unit_test(waits_are_told),
   };
   return cmocka_run_group_tests(tests, nullptr, nullptr);
 }

@@ -39,3 +39,7 @@ class PhaseStats(NamedTuple):
     # the scores computed again; 0 elsewhere
     operations: float
     calls: int
+    # of these seconds, those in which a rank had come to a collective or a message and its peers
+    # had not; over TCP with the way of headers and of small data. The rest of communication moves
+    # and adds data
+    waiting_seconds: float

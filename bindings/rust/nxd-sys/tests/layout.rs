@@ -280,12 +280,13 @@ fn layout_of_nxd_spawn_options_t() {
 
 #[test]
 fn layout_of_nxd_phase_stats_t() {
-    assert_eq!((size_of::<nxd_phase_stats_t>(), align_of::<nxd_phase_stats_t>()), (40, 8));
+    assert_eq!((size_of::<nxd_phase_stats_t>(), align_of::<nxd_phase_stats_t>()), (48, 8));
     assert_eq!(place!(nxd_phase_stats_t, struct_size), (0, 8), "struct_size");
     assert_eq!(place!(nxd_phase_stats_t, name), (8, 8), "name");
     assert_eq!(place!(nxd_phase_stats_t, seconds), (16, 8), "seconds");
     assert_eq!(place!(nxd_phase_stats_t, operations), (24, 8), "operations");
     assert_eq!(place!(nxd_phase_stats_t, calls), (32, 8), "calls");
+    assert_eq!(place!(nxd_phase_stats_t, waiting_seconds), (40, 8), "waiting_seconds");
 }
 
 #[test]

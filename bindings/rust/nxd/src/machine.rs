@@ -44,6 +44,8 @@ pub struct PhaseStats {
     pub seconds: f64,
     pub operations: f64,
     pub calls: u64,
+    /// The part of the seconds in which peers had not yet come.
+    pub waiting_seconds: f64,
 }
 
 /// Clears the phases of the process and counts from now on.
@@ -71,7 +73,7 @@ pub fn profile() -> Result<Vec<PhaseStats>> {
         check(status)?;
         // Static storage of the library, in ASCII.
         let name = unsafe { std::ffi::CStr::from_ptr(stats.name) }.to_str().unwrap_or("");
-        let sys::nxd_phase_stats_t { seconds, operations, calls, .. } = stats;
-        phases.push(PhaseStats { phase, name, seconds, operations, calls });
+        let sys::nxd_phase_stats_t { seconds, operations, calls, waiting_seconds, .. } = stats;
+        phases.push(PhaseStats { phase, name, seconds, operations, calls, waiting_seconds });
     }
 }

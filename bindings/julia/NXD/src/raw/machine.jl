@@ -18,6 +18,7 @@ struct nxd_phase_stats_t
     seconds::Cdouble
     operations::Cdouble
     calls::UInt64
+    waiting_seconds::Cdouble
 end
 
 @call libnxd_core nxd_cpu_mode()::Int32

@@ -62,6 +62,8 @@ pub struct nxd_phase_stats_t {
     /// floating-point operations: of GEMMs 2 m n k, of attention those that the mask leaves, without the scores computed again; 0 elsewhere
     pub operations: f64,
     pub calls: u64,
+    /// of these seconds, those in which a rank had come to a collective or a message and its peers had not; over TCP with the way of headers and of small data. The rest of communication moves and adds data
+    pub waiting_seconds: f64,
 }
 
 unsafe impl Versioned for nxd_phase_stats_t {

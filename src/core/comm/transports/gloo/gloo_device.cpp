@@ -7,6 +7,7 @@
 
 #include <cstring>
 #include <new>
+#include <type_traits>
 
 #include "core/base/blocked_signals.h"
 #include "core/base/error.h"
@@ -28,7 +29,9 @@ struct NoEvents final : gloo::transport::tcp::Handler {
 // accept, such as a lack of descriptors, ends the process.
 class QuietDevice final : public Device {
  public:
-  explicit QuietDevice(const gloo::transport::tcp::attr& attributes) : Device(attributes) {
+  template <class... More>
+  explicit QuietDevice(const gloo::transport::tcp::attr& attributes, More... more)
+      : Device(attributes, more...) {
     stop_listening(*this);
   }
 
@@ -43,6 +46,16 @@ class QuietDevice final : public Device {
     }
   }
 };
+
+// Since 2025 it is told whether pairs connect when they are used first.
+template <class Attributes>
+std::shared_ptr<Device> quiet_device(const Attributes& attributes) {
+  if constexpr (std::is_constructible_v<Device, const Attributes&>) {
+    return std::make_shared<QuietDevice>(attributes);
+  } else {
+    return std::make_shared<QuietDevice>(attributes, false);
+  }
+}
 
 }  // namespace
 
@@ -68,7 +81,7 @@ std::shared_ptr<Device> make_gloo_device(const std::string& address) {
   try {
     // The device's thread must never run the program's signal handlers.
     const BlockedSignals blocked;
-    return std::make_shared<QuietDevice>(attributes);
+    return quiet_device(attributes);
   } catch (const std::bad_alloc&) {
     throw;
   } catch (const Error&) {

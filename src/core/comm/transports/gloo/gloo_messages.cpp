@@ -2,6 +2,7 @@
 
 #include <cstring>
 
+#include "core/base/profiler.h"
 #include "core/comm/transports/gloo/exchange.h"
 #include "core/comm/transports/gloo/slots.h"
 
@@ -54,7 +55,10 @@ void GlooMessages::send(Envelope& own, const Call& call) {
   Exchange exchange(link_);
   exchange.receive(call.peer, kMessageAnswerSlot + slot, &answer, sizeof answer);
   exchange.send(call.peer, kMessageHeaderSlot + slot, &own, own.size());
-  exchange.wait_received();
+  {
+    const WaitScope wait;
+    exchange.wait_received();
+  }
   exchange.wait_sent();
   check_message(link_.monitor(), side(link_.rank(), own), side(call.peer, answer));
   if (bytes <= kInlineLimit) return;
@@ -68,7 +72,10 @@ void GlooMessages::receive(Envelope& own, const Call& call) {
   Envelope envelope;
   Exchange exchange(link_);
   exchange.receive(call.peer, kMessageHeaderSlot + slot, &envelope, sizeof envelope);
-  exchange.wait_received();
+  {
+    const WaitScope wait;
+    exchange.wait_received();
+  }
   const bool agreed = own.header.fits(envelope.header);
   if (agreed && bytes > kInlineLimit) {
     exchange.receive(call.peer, kMessageDataSlot + slot, call.recv, bytes);

@@ -24,6 +24,7 @@
 #include <cstring>
 
 #include "core/base/dtype.h"
+#include "core/base/profiler.h"
 #include "core/comm/net/socket.h"
 #include "core/comm/reduction.h"
 #include "core/comm/transports/gloo/slots.h"
@@ -83,6 +84,7 @@ size_t GlooTransport::agree(const Call& call, size_t parts) {
 std::optional<Rejection> GlooTransport::exchange(CallHeader header,
                                                  const std::optional<Rejection>& own,
                                                  const void* payload) {
+  const WaitScope wait;
   if (many_) return summary_agreement_.exchange(header, own);
   if (!own) return agreement_.exchange(header, payload);
   std::string reason(std::min(own->why.size(), agreement_.payload_limit()), 0);

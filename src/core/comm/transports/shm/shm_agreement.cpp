@@ -2,6 +2,8 @@
 
 #include <algorithm>
 
+#include "core/base/profiler.h"
+
 namespace nxd {
 namespace {
 
@@ -109,7 +111,10 @@ void ShmAgreement::post_digest() {
 // A look at the digests tells whether all agree, and they lie beside the counters. Only a rank that
 // finds a difference has to fetch the descriptors.
 std::optional<Rejection> ShmAgreement::find_rejection() {
-  barrier();
+  {
+    const WaitScope wait;
+    barrier();
+  }
   bool agreed = !descriptor(rank()).header.is_rejected();
   for (int r = 0; r < size(); ++r) {
     const uint64_t other = digest_of(r).load(std::memory_order_relaxed);

@@ -20,6 +20,7 @@
 
 #include <algorithm>
 
+#include "core/base/profiler.h"
 #include "core/comm/reduction.h"
 #include "core/comm/transports/shm/eager_message.h"
 #include "core/kernels/copy.h"
@@ -53,12 +54,17 @@ bool ShmEager::read_messages(size_t bytes, uint64_t flag, int looks) {
   return true;
 }
 
+bool ShmEager::await_messages(size_t bytes, uint64_t flag, int looks) {
+  const WaitScope wait;
+  return read_messages(bytes, flag, looks);
+}
+
 // The flag is of the digest, so a message that can be read is of a call that agrees with this one.
 void ShmEager::all_reduce_messages(const Call& call, size_t bytes) {
   const uint64_t flag = agreement_.post_flag(call);
   EagerMessage::write(agreement_.copied(agreement_.rank()), call.send, bytes, flag);
   const int looks = agreement_.link().may_spin() ? kLooks : 1;
-  if (agreement_.all_attached() && read_messages(bytes, flag, looks)) {
+  if (agreement_.all_attached() && await_messages(bytes, flag, looks)) {
     agreement_.complete_by_flag();
   } else {
     agreement_.agree_on_flag();

@@ -25,6 +25,7 @@ class ShmEager {
 
  private:
   bool read_messages(size_t bytes, uint64_t flag, int looks);
+  bool await_messages(size_t bytes, uint64_t flag, int looks);
   char* message_of(int rank) {
     return messages_.data() + static_cast<size_t>(rank) * message_limit_;
   }

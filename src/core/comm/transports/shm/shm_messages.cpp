@@ -5,6 +5,7 @@
 #include <new>
 
 #include "core/base/dtype.h"
+#include "core/base/profiler.h"
 #include "core/kernels/copy.h"
 
 namespace nxd {
@@ -101,7 +102,10 @@ void ShmMessages::send(const ShmMessageDescriptor& given, const void* buffer, in
   const size_t ahead = std::min(parts, ShmStagingBuffer::kParts);
   for (size_t number = 1; number < ahead; ++number) fill(number);
   SharedCounter& taken = staging.memory->taken;
-  link_.wait(to, taken, base + 1);
+  {
+    const WaitScope wait;
+    link_.wait(to, taken, base + 1);
+  }
   const auto answer = staging.memory->answer;
   const bool agreed = message.header.fits(answer.header);
   if (agreed) {
@@ -153,7 +157,10 @@ ShmMessageDescriptor ShmMessages::await(int from, int tag) {
 }
 
 void ShmMessages::receive(const ShmMessageDescriptor& own, void* buffer, int from) {
-  const ShmMessageDescriptor message = await(from, own.tag);
+  const ShmMessageDescriptor message = [&] {
+    const WaitScope wait;
+    return await(from, own.tag);
+  }();
   link_.check_present(from);  // a sender that waits no more has taken its buffer back
   auto& staging = *reinterpret_cast<ShmStagingBuffer*>(link_.address(from, message.staging));
   write_answer(staging, own);
