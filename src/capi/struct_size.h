@@ -15,6 +15,9 @@ inline constexpr size_t kFirstSize<nxd_error_info_t> = offsetof(nxd_error_info_t
 template <>
 inline constexpr size_t kFirstSize<nxd_memory_stats_t> = offsetof(nxd_memory_stats_t, cap_bytes);
 template <>
+inline constexpr size_t kFirstSize<nxd_phase_stats_t> = offsetof(nxd_phase_stats_t,
+                                                                 waiting_seconds);
+template <>
 inline constexpr size_t kFirstSize<nxd_adamw_options_t> = offsetof(nxd_adamw_options_t, formula);
 template <>
 inline constexpr size_t kFirstSize<nxd_pp_options_t> = offsetof(nxd_pp_options_t, loss_path);

@@ -69,12 +69,13 @@ FIELD(nxd_memory_stats_t, cap_bytes, 48);
 FIELD(nxd_memory_stats_t, arena_bytes_in_use, 56);
 FIELD(nxd_memory_stats_t, arena_bytes_reserved, 64);
 
-SIZE(nxd_phase_stats_t, 40);
+SIZE(nxd_phase_stats_t, 48);
 FIELD(nxd_phase_stats_t, struct_size, 0);
 FIELD(nxd_phase_stats_t, name, 8);
 FIELD(nxd_phase_stats_t, seconds, 16);
 FIELD(nxd_phase_stats_t, operations, 24);
 FIELD(nxd_phase_stats_t, calls, 32);
+FIELD(nxd_phase_stats_t, waiting_seconds, 40);
 
 SIZE(nxd_data_loader_options_t, 48);
 FIELD(nxd_data_loader_options_t, struct_size, 0);
