@@ -154,7 +154,11 @@ bool has_form_of_kernels(const ScriptAttention& a) {
 // keys; is_causal does not.
 std::optional<KernelMask> mask_of_kernels(const ScriptAttention& a) {
   if (!has_form_of_kernels(a)) return std::nullopt;
-  if (a.mask.defined()) return kernel_mask(a.mask, a.q.size(0), a.q.size(2), a.k.size(2));
+  if (a.mask.defined()) {
+    const int64_t heads = a.mask.dim() < 3 ? 1 : a.mask.size(-3);
+    if (heads != 1 && heads != a.q.size(1)) return std::nullopt;  // no broadcast, as operators say
+    return kernel_mask(a.mask, a.q.size(0), a.q.size(2), a.k.size(2));
+  }
   if (a.causal && a.q.size(2) != a.k.size(2)) return std::nullopt;
   return KernelMask{a.causal, {}};
 }

@@ -321,6 +321,7 @@ void bad_calls(void**) {
   Case c = kCases[0];
   const File both(module_of(c, at::kFloat, "mask, 0.0, True"));
   const File often(module_of(c, at::kFloat, "None, 1.25, False"));
+  const File heads(module_of(c, at::kFloat, "mask, 0.0, False", at::zeros({2, 5, 7})));
   c.k = c.v = {2, 3, 7, 4};
   const File unlike(module_of(c, at::kFloat, "None, 0.0, False"));
   c.q = {8};
@@ -337,6 +338,7 @@ void bad_calls(void**) {
          {std::pair<const File*, const char*>{&both, "got both"},
           {&often, "probability from 0 to 1, got 1.25"},
           {&unlike, "TorchScript forward failed"},
+          {&heads, "TorchScript forward failed"},
           {&norm, "5"},
           {&flat, "expected [..., sequence, features], got shape [6]"}}) {
       NXD_TEST_REFUSED(nxd_module_forward(load(ctx, file->path).get(), inputs, 1, &out, 1),
