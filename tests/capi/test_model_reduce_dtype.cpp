@@ -1,29 +1,12 @@
 // A model in BF16 whose ranks exchange the partial sums of its linear layers in BF16.
 #include "support/model_support.h"
+#include "support/reduce_dtype_ranks.h"
 
 #include "support/check.h"
 
 using namespace nxd_test;
 
 namespace {
-
-template <class Body>
-void on_ranks_with(int ranks, nxd_dtype_t reduce_dtype, const Body& body) {
-  struct Shared {
-    const Body* body;
-    nxd_dtype_t reduce_dtype;
-  } shared{&body, reduce_dtype};
-  nxd_test_run_ranks(
-      ranks, 0,
-      [](nxd_context_t* ctx, int rank, int size, void* data) {
-        const auto& given = *static_cast<Shared*>(data);
-        nxd_parallel_options_t options = NXD_PARALLEL_OPTIONS_INIT;
-        options.tensor_parallel_size = size;
-        options.reduce_dtype = given.reduce_dtype;
-        if (NXD_TEST_OK(nxd_init_model_parallel(ctx, &options))) (*given.body)(ctx, rank, size);
-      },
-      &shared);
-}
 
 // Losses of a small Llama in BF16: of six steps, near those of an exchange in f32; by kernels and
 // by plain operators, which round alike where they add.

@@ -1,6 +1,7 @@
 // Partial sums of BF16 linear layers that are exchanged in BF16: each rank's part is rounded once,
 // and their sum once; other dtypes are left as they are.
 #include "support/layer_arrays.h"
+#include "support/reduce_dtype_ranks.h"
 
 #include "support/check.h"
 
@@ -28,24 +29,6 @@ Numbers product(const Numbers& a, const Numbers& b) {
     }
   }
   return out;
-}
-
-template <class Body>
-void on_ranks_with(int ranks, nxd_dtype_t reduce_dtype, const Body& body) {
-  struct Shared {
-    const Body* body;
-    nxd_dtype_t reduce_dtype;
-  } shared{&body, reduce_dtype};
-  nxd_test_run_ranks(
-      ranks, 0,
-      [](nxd_context_t* ctx, int rank, int size, void* data) {
-        const auto& given = *static_cast<Shared*>(data);
-        nxd_parallel_options_t options = NXD_PARALLEL_OPTIONS_INIT;
-        options.tensor_parallel_size = size;
-        options.reduce_dtype = given.reduce_dtype;
-        if (NXD_TEST_OK(nxd_init_model_parallel(ctx, &options))) (*given.body)(ctx, rank, size);
-      },
-      &shared);
 }
 
 void check_exact(const Buffer& got, const Numbers& wanted, const char* what) {
