@@ -15,4 +15,7 @@ extern "C" {
 }
 #endif
 
+/* CMocka 2 has a macro of this name, which methods have as well. */
+#undef stop
+
 #endif
