@@ -14,7 +14,7 @@
 #include <system_error>
 #include <utility>
 
-#include "core/checkpoint/open_directory.h"
+#include "core/base/open_directory.h"
 
 namespace nxd {
 namespace {

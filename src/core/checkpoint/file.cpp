@@ -15,8 +15,8 @@
 #include <vector>
 
 #include "core/base/blocked_signals.h"
+#include "core/base/open_directory.h"
 #include "core/checkpoint/checksum.h"
-#include "core/checkpoint/open_directory.h"
 
 namespace nxd {
 namespace {

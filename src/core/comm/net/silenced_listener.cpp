@@ -5,11 +5,13 @@
 #include <unistd.h>
 
 #include <cerrno>
+#include <charconv>
 #include <cstring>
-#include <filesystem>
-#include <string>
+#include <new>
+#include <string_view>
 
 #include "core/base/error.h"
+#include "core/base/open_directory.h"
 #include "core/comm/net/socket.h"
 
 namespace nxd {
@@ -25,15 +27,21 @@ bool listens_at(int fd, const sockaddr_storage& address) {
          std::memcmp(&own, &address, length) == 0;
 }
 
+// Not by std::filesystem, whose iterators end the process where they find no memory.
 int listening_at(const sockaddr_storage& address) {
-  try {
-    for (const auto& entry : std::filesystem::directory_iterator("/proc/self/fd")) {
-      const int fd = std::stoi(entry.path().filename());
-      if (listens_at(fd, address)) return fd;
-    }
-  } catch (const std::filesystem::filesystem_error& error) {
-    fail(NXD_ERROR_IO, error.what());
+  const char* path = "/proc/self/fd";
+  const OpenDirectory descriptors(::opendir(path));
+  if (!descriptors && errno == ENOMEM) throw std::bad_alloc();
+  if (!descriptors) fail(NXD_ERROR_IO, path, ": cannot list it: ", std::strerror(errno));
+  errno = 0;
+  while (const dirent* entry = ::readdir(descriptors.get())) {
+    const std::string_view name = entry->d_name;
+    int fd = -1;  // "." and ".." are no numbers
+    std::from_chars(name.data(), name.data() + name.size(), fd);
+    if (fd >= 0 && listens_at(fd, address)) return fd;
+    errno = 0;
   }
+  if (errno != 0) fail(NXD_ERROR_IO, path, ": cannot list it: ", std::strerror(errno));
   fail(NXD_ERROR_INTERNAL, "expected a socket that listens at the address, found none");
 }
 

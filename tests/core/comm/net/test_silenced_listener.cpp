@@ -6,6 +6,8 @@
 #include <sys/epoll.h>
 
 #include <cerrno>
+#include <cstdlib>
+#include <new>
 #include <stdexcept>
 #include <vector>
 
@@ -16,6 +18,20 @@
 #include "support/check.h"
 
 using namespace nxd;
+
+namespace {
+// Calls of new on this thread that succeed before one fails; below zero all do.
+thread_local int new_calls_left = -1;
+}  // namespace
+
+void* operator new(size_t size) {
+  void* block = new_calls_left == 0 ? nullptr : std::malloc(size > 0 ? size : 1);
+  if (!block) throw std::bad_alloc();
+  if (new_calls_left > 0) --new_calls_left;
+  return block;
+}
+void operator delete(void* block) noexcept { std::free(block); }
+void operator delete(void* block, size_t) noexcept { std::free(block); }
 
 namespace {
 
@@ -93,6 +109,27 @@ void unknown_address(void**) {
   assert_int_equal(status, NXD_ERROR_INTERNAL);
 }
 
+bool is_silenced(const Listener& listener) {
+  try {
+    silence_listener(listener.address, [](int) {});
+    return true;
+  } catch (const std::bad_alloc&) {
+    return false;
+  }
+}
+
+// An iterator of std::filesystem ends the process there.
+void lack_of_memory(void**) {
+  const Listener listener;
+  bool silenced = false;
+  for (int calls = 0; !silenced; ++calls) {
+    new_calls_left = calls;
+    silenced = is_silenced(listener);
+    new_calls_left = -1;
+  }
+  assert_false(listener.is_reached());
+}
+
 }  // namespace
 
 int main() {
@@ -100,6 +137,7 @@ int main() {
       cmocka_unit_test(is_silent),
       cmocka_unit_test(failure_leaves_it),
       cmocka_unit_test(unknown_address),
+      cmocka_unit_test(lack_of_memory),
   };
   return cmocka_run_group_tests(tests, nullptr, nullptr);
 }
