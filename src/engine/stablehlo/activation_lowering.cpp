@@ -26,6 +26,14 @@ void silu(NodeLowering& n) {
   n.give(n.hlo.times(x, n.hlo.unary("logistic", x)));
 }
 
+// (gradient, x). Releases of libtorch up to 2.6 compose it of other operators.
+void silu_backward(NodeLowering& n) {
+  HloBuilder& hlo = n.hlo;
+  const HloValue x = n.wide(1), gate = hlo.unary("logistic", x);
+  const HloValue slope = hlo.times(gate, hlo.plus(hlo.times(x, one_minus(hlo, gate)), 1.0));
+  n.give(hlo.times(n.wide(0), slope));
+}
+
 // (gradient, y)
 void sigmoid_backward(NodeLowering& n) {
   const HloValue gradient = n.wide(0), y = n.wide(1);
@@ -97,6 +105,7 @@ const Lowerings& activation_lowerings() {
       {"aten::relu", relu},
       {"aten::sigmoid_backward", sigmoid_backward},
       {"aten::silu", silu},
+      {"aten::silu_backward", silu_backward},
       {"aten::tanh_backward", tanh_backward},
       {"aten::threshold_backward", threshold_backward},
   };
