@@ -41,11 +41,8 @@ void check_recorded(const ModelOracle& oracle, const std::string& config, int st
     check_same(layout, run_layout(oracle, layout, config, steps, 7), want, tol);
     check_no_fallbacks(layout);
     const nxd_device_metrics_t m = metrics();
-    // A rank's pass is one graph, and ranks that do the same share it. In F64 libtorch 2.6 leaves
-    // gradients in another order than C's, which a second graph changes.
-    const auto passes = static_cast<uint64_t>(layout.tp * (steps + 1));
-    const bool reordered = dtype == NXD_DTYPE_F64 && m.executions == 2 * passes;
-    if ((m.executions != passes && !reordered) ||
+    // A rank's pass is one graph, and ranks that do the same share it.
+    if (m.executions != static_cast<uint64_t>(layout.tp * (steps + 1)) ||
         m.compiles > static_cast<uint64_t>(2 * layout.tp)) {
       fail_msg("%s: %s", layout.name().c_str(), report().c_str());
     }

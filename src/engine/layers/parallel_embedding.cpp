@@ -127,12 +127,13 @@ at::Tensor reference_gradient(const EmbeddingPlan& plan, const at::Tensor& given
     return call_kernel(SumRows{plan.first}, {ids, table, rows})[0];
   }
   const at::ScalarType wide = partial_sum_dtype(table.scalar_type());
-  at::Tensor dtable = at::zeros(table.sizes(), table.options().dtype(wide));
+  const at::Tensor zeros = at::zeros(table.sizes(), table.options().dtype(wide));
   const at::Tensor local = (ids - plan.first).reshape({-1});
   const at::Tensor held = local.ge(0).logical_and(local.lt(table.size(0)));
   const at::Tensor rows = dy.reshape({-1, table.size(1)}).to(wide);
-  dtable.index_add_(0, local * held, rows * held.unsqueeze(1));
-  return dtable.to(table.scalar_type());
+  // Not in place: autograd keeps a gradient as a view, and in libtorch 2 a new view of a recorded
+  // tensor that was written to is made again when it is read, by a graph of its own.
+  return zeros.index_add(0, local * held, rows * held.unsqueeze(1)).to(table.scalar_type());
 }
 
 // ---- On tensors with memory, by core's embedding. The ids have been checked, on all ranks.
