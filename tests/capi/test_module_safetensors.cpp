@@ -227,6 +227,47 @@ void bare_models(void**) {
   }
 }
 
+// Transformers 5 computes an untied BERT's logits with the decoder's bias alone, and keeps another
+// one beside it, which older releases tie to it. Both are written; the decoder's is read where it
+// is there.
+void biases_of_an_untied_bert(void**) {
+  constexpr const char *kDecoder = "cls.predictions.decoder.bias", *kOther = "cls.predictions.bias";
+  const TempDir directory;
+  const ModelOracle recorded("bert_tiny");
+  json config = json::parse(recorded.config);
+  config["tie_word_embeddings"] = false;
+  const std::string path = directory.path() + "/untied.safetensors";
+  on_ranks<int>(Layout{2}, 5, [&](nxd_context_t* ctx) {
+    NXD_TEST_OK(nxd_module_save_safetensors(create_model(ctx, config.dump(), Layout{2}).get(),
+                                            path.c_str()));
+    return 0;
+  });
+  auto [header, data] = parts_of(path);
+  const size_t decoder = header.at(kDecoder)["data_offsets"][0];
+  const size_t other = header.at(kOther)["data_offsets"][0];
+  const float value = 0.5F, unused = 0.25F;
+  std::memcpy(&data[decoder], &value, sizeof value);
+  std::memcpy(&data[other], &unused, sizeof unused);
+  const std::string both = directory.path() + "/both.safetensors";
+  write_parts(both, header, data);
+  json old = header;
+  old.erase(kDecoder);
+  const std::string alone = directory.path() + "/alone.safetensors";
+  assert_true(header.at(kDecoder)["data_offsets"][1] == data.size());
+  write_parts(alone, old, data.substr(0, decoder));
+  on_ranks<int>(Layout{2}, 5, [&](nxd_context_t* ctx) {
+    const Module model = create_model(ctx, config.dump(), Layout{2});
+    NXD_TEST_OK(nxd_module_load_safetensors(model.get(), both.c_str(), 1, nullptr));
+    NXD_TEST_CHECK(whole_parameters(model.get()).at(kOther)[0] == value);
+    NXD_TEST_OK(nxd_module_load_safetensors(model.get(), alone.c_str(), 1, nullptr));
+    NXD_TEST_CHECK(whole_parameters(model.get()).at(kOther)[0] == unused);
+    // The two are one parameter of a tied model.
+    const Module tied = create_model(ctx, recorded.config, Layout{2});
+    refused_load(tied.get(), both, "cls.predictions.decoder.bias: expected the values of");
+    return 0;
+  });
+}
+
 void bad_files(void**) {
   const TempDir directory;
   const std::string bad = directory.path() + "/bad.safetensors";
@@ -295,6 +336,7 @@ int main() {
       cmocka_unit_test(tied_names),
       cmocka_unit_test(masks_of_older_files),
       cmocka_unit_test(bare_models),
+      cmocka_unit_test(biases_of_an_untied_bert),
       cmocka_unit_test(bad_files),
       cmocka_unit_test(bad_arguments),
   };

@@ -19,10 +19,7 @@ nxd_rope_t read_rope_type(const ConfigFields& rope) {
 }
 
 void read_yarn(const ConfigFields& fields, RopeOptions& rope) {
-  if (!fields.boolean("truncate", true)) {
-    fail(NXD_ERROR_UNSUPPORTED, "config_json: ", fields.path("truncate"),
-         ": only true is supported, got false");
-  }
+  rope.truncate = fields.boolean("truncate", true);
   rope.beta_fast = fields.positive("beta_fast", 32);
   rope.beta_slow = fields.positive("beta_slow", 1);
   if (fields.has("attention_factor")) {

@@ -78,8 +78,13 @@ void blend_yarn(const RopeOptions& r, std::vector<double>& frequencies) {
   const auto index_of_turns = [&](double turns) {
     return dim * std::log(original_of(r) / (turns * kTwoPi)) / (2 * std::log(r.theta));
   };
-  const double begin = std::max(std::floor(index_of_turns(r.beta_fast)), 0.0);
-  double end = std::min(std::ceil(index_of_turns(r.beta_slow)), dim - 1);
+  double begin = index_of_turns(r.beta_fast), end = index_of_turns(r.beta_slow);
+  if (r.truncate) {
+    begin = std::floor(begin);
+    end = std::ceil(end);
+  }
+  begin = std::max(begin, 0.0);
+  end = std::min(end, dim - 1);
   if (begin == end) end += 0.001;
   for (size_t i = 0; i < frequencies.size(); ++i) {
     const double ramp = std::clamp((static_cast<double>(i) - begin) / (end - begin), 0.0, 1.0);

@@ -18,6 +18,7 @@ struct RopeOptions {
   double high_freq_factor = 4;
   double beta_fast = 32;
   double beta_slow = 1;
+  bool truncate = true;         // YARN: its ramp begins and ends at whole features
   double attention_factor = 0;  // 0: 0.1 ln(factor) + 1
   int64_t original_max_position_embeddings = 0;
 };

@@ -135,6 +135,11 @@ class BertForPreTraining : public TokenModel {
   std::vector<std::string> derived_tensors() const override {
     return {"bert.embeddings.position_ids"};
   }
+  // Transformers 5 ties the decoder's bias to this one only where it ties the weights, too.
+  std::vector<std::string> unused_names() const override {
+    if (sizes().tied_embeddings) return {};
+    return {"cls.predictions.bias"};
+  }
 
  protected:
   Tensors forward(const Tensors& inputs, size_t n_outputs) override;

@@ -21,6 +21,9 @@ class Model : public Module {
   // Ends of the names of tensors that old files have beside the parameters, and that follow from
   // the configuration.
   virtual std::vector<std::string> derived_tensors() const { return {}; }
+  // Names of parameters that transformers keeps beside another name of the same parameter, but does
+  // not compute with. Files are written with both; of two values, that of the other name counts.
+  virtual std::vector<std::string> unused_names() const { return {}; }
   // The part of the tree that Hugging Face saves alone as a bare model, whose files lack this in
   // front of their names: "model." for instance.
   virtual std::string body_prefix() const = 0;

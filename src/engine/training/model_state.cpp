@@ -56,12 +56,20 @@ std::vector<std::string> derived_tensors(const Module& root) {
   return ends;
 }
 
+bool is_unused(const Module& root, const std::string& name) {
+  const auto* model = dynamic_cast<const Model*>(&full_model(root));
+  if (!model) return false;
+  const std::vector<std::string> unused = model->unused_names();
+  return std::find(unused.begin(), unused.end(), name) != unused.end();
+}
+
 bool ends_with_any(const std::string& name, const std::vector<std::string>& ends) {
   return std::any_of(ends.begin(), ends.end(),
                      [&](const auto& end) { return name.ends_with(end); });
 }
 
-// The names of each parameter, its owner's first, in the tree's order.
+// The names of each parameter, its owner's first, in the tree's order; behind them those that are
+// unused.
 using ParameterNames = std::vector<std::pair<std::shared_ptr<Parameter>, std::vector<std::string>>>;
 ParameterNames names_by_parameter(const Module& root) {
   ParameterNames result;
@@ -71,7 +79,21 @@ ParameterNames names_by_parameter(const Module& root) {
     if (added) result.push_back({entry.parameter, {}});
     result[it->second].second.push_back(entry.name);
   }
+  for (auto& [parameter, names] : result) {
+    std::stable_partition(names.begin(), names.end(),
+                          [&](const std::string& name) { return !is_unused(root, name); });
+  }
   return result;
+}
+
+// The parameters as files have them: one name for each, or two of which one is unused.
+std::vector<NamedParameter> written_parameters(const Module& root) {
+  std::vector<NamedParameter> written = named_parameters(root);
+  for (const auto& [parameter, names] : names_by_parameter(root)) {
+    if (names.size() < 2 || !is_unused(root, names.back())) continue;
+    written.push_back({names.front(), parameter});
+  }
+  return written;
 }
 
 std::string listed(const char* what, const std::vector<std::string>& names) {
@@ -86,10 +108,11 @@ std::string listed(const char* what, const std::vector<std::string>& names) {
 // The file may have a tied parameter's value under each of its names. Where they differ, the
 // file is that of a model without the tie: transformers unties them, and one of the two would be
 // lost here. The whole tensors are compared, so that all ranks come to the same answer.
-void check_tie(const SafetensorsReader& reader, const std::vector<std::string>& names,
-               const std::string& read, LoadReport& report) {
+void check_tie(const Module& root, const SafetensorsReader& reader,
+               const std::vector<std::string>& names, const std::string& read, LoadReport& report) {
   for (const std::string& name : names) {
-    if (name == read || !reader.contains(name) || reader.same(name, read)) continue;
+    if (name == read || !reader.contains(name) || is_unused(root, name)) continue;
+    if (reader.same(name, read)) continue;
     report.unexpected.push_back(name);
     report.details += text("; ", name, ": expected the values of ", read,
                            ", to which the model ties it, the file has others: is "
@@ -155,7 +178,7 @@ Matches match(const Module& root, const SafetensorsReader& reader, LoadReport& r
       report.missing.push_back(names.front());
       continue;
     }
-    check_tie(reader, names, *found, report);
+    check_tie(root, reader, names, *found, report);
     if (reader.tensor(*found).shape != parameter->shard().shape()) {
       report_shape(*found, parameter->shard().shape(), reader, report);
     } else if (own.count(parameter.get()) != 0) {
@@ -254,7 +277,7 @@ void save_safetensors(Module& root, const char* path) {
   const ParallelState& parallel = context.parallel();
   ProcessGroup* tensor = parallel.group(NXD_AXIS_TENSOR).get();
   ProcessGroup* pipeline = parallel.group(NXD_AXIS_PIPELINE).get();
-  const std::vector<NamedParameter> parameters = named_parameters(root);
+  const std::vector<NamedParameter> parameters = written_parameters(root);
   Proposal proposal(context.rank());
   if (!path) proposal.reject(NXD_ERROR_INVALID_ARGUMENT, "path: expected a file name, got NULL");
   add_unwritable(proposal, parameters);
@@ -289,7 +312,7 @@ std::unique_ptr<Snapshot> snapshot_parameters(Module& root, Context& context) {
                  "root: expected a module of the checkpoint's context, got one of another");
   at::NoGradGuard no_grad;
   const ParallelState& parallel = context.parallel();
-  const std::vector<NamedParameter> parameters = named_parameters(root);
+  const std::vector<NamedParameter> parameters = written_parameters(root);
   Proposal proposal(context.rank());
   add_unwritable(proposal, parameters);
   proposal.own().rethrow();

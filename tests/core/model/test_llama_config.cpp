@@ -166,8 +166,12 @@ void rope_forms(void**) {
   c = LlamaConfig::parse(
       with_scaling({{"rope_type", "yarn"}, {"factor", 40}, {"mscale", 1}, {"mscale_all_dim", 0.5}})
           .dump());
+  assert_true(c.rope.truncate);
   const double l = 0.1 * std::log(40.0);
   assert_true(std::fabs(c.rope.attention_factor - (l + 1) / (0.5 * l + 1)) < 1e-15);
+  c = LlamaConfig::parse(
+      with_scaling({{"rope_type", "yarn"}, {"factor", 2}, {"truncate", false}}).dump());
+  assert_true(!c.rope.truncate);
 }
 
 // Files with fields of both ages, as transformers reads them.
@@ -274,8 +278,6 @@ void unknown_names(void**) {
   expect(with("hidden_act", "mish").dump(), no, "silu, swish, gelu");
   expect(with_scaling({{"rope_type", "longrope"}}).dump(), no, "default, linear, dynamic");
   expect(with("attention_dropout", 0.1).dump(), no, "attention_dropout");
-  expect(with_scaling({{"type", "yarn"}, {"factor", 2}, {"truncate", false}}).dump(), no,
-         "truncate");
   expect(with_scaling({{"type", "default"}, {"partial_rotary_factor", 0.5}}).dump(), no,
          "partial_rotary_factor");
 }

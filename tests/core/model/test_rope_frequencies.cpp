@@ -68,6 +68,12 @@ void yarn(void**) {
                                            0.00138349647632367, 0.00025, 7.90569415042095e-05});
   expect_close({small.attention_scaling}, {1.138629436111989});
 
+  RopeOptions exact = options_of(NXD_ROPE_YARN, 10000, 4, 2048);
+  exact.truncate = false;
+  expect_close(nxd::rope_frequencies(exact, 16, 7).inverse_frequencies,
+               {1, 0.316227766016838, 0.1, 0.0238701923217363, 0.00505697152112943,
+                0.000811290381701431, 0.00025, 7.90569415042095e-05});
+
   RopeOptions o = options_of(NXD_ROPE_YARN, 1000000, 8, 32768);
   o.beta_fast = 16;
   o.beta_slow = 2;
