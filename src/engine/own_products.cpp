@@ -12,6 +12,7 @@
 
 #include "core/base/environment.h"
 #include "core/kernels/float_gemm.h"
+#include "engine/mended_kernels.h"
 
 // Kernels at BackendSelect, which libtorch leaves empty for these operators. Every call passes it
 // below autograd and above the CPU's own kernels, and goes on to these unless the thread is in a
@@ -187,7 +188,11 @@ void register_products() {
 
 }  // namespace
 
-OwnProducts::OwnProducts(bool on) : before_((register_products(), std::exchange(are_own, on))) {}
+// All that runs operators of libtorch stands in a scope.
+OwnProducts::OwnProducts(bool on) : before_(std::exchange(are_own, on)) {
+  mend_kernels();
+  register_products();
+}
 
 OwnProducts::~OwnProducts() { are_own = before_; }
 
