@@ -99,6 +99,16 @@ void run_attention(jit::Stack& stack) {
   run.keep_failure_of([&] { jit::push(stack, run.hooks->attend(a)); });
 }
 
+void run_draw(jit::Stack& stack) {
+  Run& run = *run_of_thread;
+  ScriptDraw draw;
+  draw.second = jit::pop(stack).toDouble();
+  draw.first = jit::pop(stack).toDouble();
+  draw.kind = static_cast<ScriptDraw::Kind>(jit::pop(stack).toInt());
+  const at::Tensor values = jit::pop(stack).toTensor();
+  run.keep_failure_of([&] { jit::push(stack, run.hooks->draw(draw, values)); });
+}
+
 // Known to the interpreter alone: no dispatcher, and so no trace, sees these.
 c10::Symbol known_to_interpreter(const char* name, const char* signature,
                                  void (*function)(jit::Stack&)) {
@@ -126,6 +136,50 @@ c10::Symbol attention_operator() {
   static const c10::Symbol symbol =
       known_to_interpreter("nxd::attend", kScriptAttentionSignature, &run_attention);
   return symbol;
+}
+
+c10::Symbol draw_operator() {
+  static const c10::Symbol symbol = known_to_interpreter(
+      "nxd::draw", "(Tensor(a!) values, int kind, float first, float second) -> Tensor(a!)",
+      &run_draw);
+  return symbol;
+}
+
+// Operators that draw, by the array that they write to.
+enum class DrawnArray { kGiven, kLikeInput, kLike, kOfSizes };
+struct DrawForm {
+  const char* name;
+  const char* overload;
+  ScriptDraw::Kind kind;
+  DrawnArray array;
+  size_t parameters;  // behind the first input; without them the kind's own
+};
+constexpr DrawForm kDrawForms[] = {
+    {"aten::rand", "", ScriptDraw::Kind::kUniform, DrawnArray::kOfSizes, 0},
+    {"aten::randn", "", ScriptDraw::Kind::kNormal, DrawnArray::kOfSizes, 0},
+    {"aten::rand_like", "", ScriptDraw::Kind::kUniform, DrawnArray::kLike, 0},
+    {"aten::randn_like", "", ScriptDraw::Kind::kNormal, DrawnArray::kLike, 0},
+    {"aten::bernoulli", "p", ScriptDraw::Kind::kBernoulli, DrawnArray::kLikeInput, 1},
+    {"aten::bernoulli", "", ScriptDraw::Kind::kUniform, DrawnArray::kLikeInput, 0},
+    {"aten::bernoulli_", "float", ScriptDraw::Kind::kBernoulli, DrawnArray::kGiven, 1},
+    {"aten::uniform_", "", ScriptDraw::Kind::kUniform, DrawnArray::kGiven, 2},
+    {"aten::normal_", "", ScriptDraw::Kind::kNormal, DrawnArray::kGiven, 2},
+    {"aten::exponential_", "", ScriptDraw::Kind::kExponential, DrawnArray::kGiven, 1},
+};
+
+// The array that a node writes its numbers to, made in front of it if it is none of its inputs.
+jit::Value* drawn_array(jit::Graph& graph, jit::Node& node, DrawnArray array) {
+  if (array == DrawnArray::kGiven) return node.input(0);
+  const bool of_sizes = array == DrawnArray::kOfSizes;
+  const size_t options = of_sizes ? 4 : 5;  // without sizes the last is the order in memory
+  std::vector<jit::Value*> inputs{node.input(0)};
+  for (size_t i = 1; i <= 5; ++i) {
+    const bool is_given =
+        array != DrawnArray::kLikeInput && i <= options && i < node.inputs().size();
+    inputs.push_back(is_given ? node.input(i) : graph.insertConstant(c10::IValue()));
+  }
+  const c10::Symbol kind = of_sizes ? c10::aten::empty : c10::aten::empty_like;
+  return graph.insertNode(graph.create(kind, inputs))->output();
 }
 
 void collect(jit::Block* block, c10::Symbol kind, std::vector<jit::Node*>& out) {
@@ -278,6 +332,31 @@ void TorchscriptForward::hand_out_attentions() {
   }
 }
 
+void TorchscriptForward::hand_out_draws() {
+  for (const DrawForm& form : kDrawForms) {
+    for (jit::Node* node : nodes_of(*graph_, c10::Symbol::fromQualString(form.name))) {
+      const c10::FunctionSchema* schema = node->maybeSchema();
+      if (!schema || schema->overload_name() != form.overload) continue;
+      const jit::WithInsertPoint at(node);
+      std::vector<jit::Value*> inputs{drawn_array(*graph_, *node, form.array),
+                                      graph_->insertConstant(static_cast<int64_t>(form.kind))};
+      const double usual[] = {ScriptDraw{}.first, ScriptDraw{}.second};
+      for (size_t i = 0; i < 2; ++i) {
+        inputs.push_back(i < form.parameters ? node->input(i + 1)
+                                             : graph_->insertConstant(usual[i]));
+      }
+      jit::Value* drawn = graph_->insertNode(graph_->create(draw_operator(), inputs))->output();
+      // Probabilities of their own for each element.
+      if (form.kind == ScriptDraw::Kind::kUniform && form.array == DrawnArray::kLikeInput) {
+        drawn = graph_->insert(c10::aten::lt, {drawn, node->input(0)});
+        drawn = graph_->insert(c10::aten::type_as, {drawn, node->input(0)});
+      }
+      node->output()->replaceAllUsesWith(drawn);
+      node->destroy();
+    }
+  }
+}
+
 void TorchscriptForward::find_modes() {
   for (jit::Node* node : nodes_of(*graph_, c10::prim::GetAttr)) {
     if (node->s(c10::attr::name) != "training") continue;
@@ -299,6 +378,7 @@ TorchscriptForward::TorchscriptForward(const jit::Module& script) {
   }
   hand_out_dropouts();
   hand_out_attentions();
+  hand_out_draws();
   find_modes();
   code_ = jit::Code(graph_, "forward");
 }

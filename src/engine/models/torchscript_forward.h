@@ -36,6 +36,7 @@ class TorchscriptForward {
     // code does.
     std::function<at::Tensor(const ScriptDropout& dropout, std::optional<size_t> mode)> drop;
     std::function<at::Tensor(const ScriptAttention& attention)> attend;
+    std::function<at::Tensor(const ScriptDraw& draw, const at::Tensor& values)> draw;
   };
 
   explicit TorchscriptForward(const torch::jit::Module& script);
@@ -59,6 +60,7 @@ class TorchscriptForward {
   void hand_out(torch::jit::Node* call, Path path, size_t n_outputs);
   void hand_out_dropouts();
   void hand_out_attentions();
+  void hand_out_draws();
   void find_modes();
 
   std::shared_ptr<torch::jit::Graph> graph_;

@@ -276,6 +276,9 @@ c10::IValue TorchscriptModule::run_code(std::vector<c10::IValue> arguments) {
   hooks.attend = [&](const ScriptAttention& attention) {
     return attend(site_of(draws++, std::nullopt), attention);
   };
+  hooks.draw = [&](const ScriptDraw& form, const at::Tensor& values) {
+    return draw(site_of(draws++, std::nullopt), form, values);
+  };
   return code_->run(std::move(arguments), hooks);
 }
 

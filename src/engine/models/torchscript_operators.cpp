@@ -12,6 +12,7 @@
 #include "engine/functional/attention_op.h"
 #include "engine/functional/score_mask.h"
 #include "engine/layers/dropout.h"
+#include "engine/layers/random_values.h"
 #include "engine/ops/compute.h"
 #include "engine/tensor/call_tracer.h"
 
@@ -69,6 +70,47 @@ at::Tensor drawn_factors(const ScriptSite& site, std::vector<int64_t> sizes, dou
                          at::ScalarType dtype) {
   return dropout_factors(dropout_site_of_now(*site.module->context(), site.name), std::move(sizes),
                          p, dtype);
+}
+
+void check_draw(const ScriptSite& site, const ScriptDraw& draw, const at::Tensor& values) {
+  const std::string& who = site.module->class_name();
+  check_argument(values.is_floating_point(), who, ": random numbers: expected a float dtype, got ",
+                 c10::toString(values.scalar_type()));
+  switch (draw.kind) {
+    case ScriptDraw::Kind::kUniform:
+      check_argument(std::isfinite(draw.second - draw.first) && draw.first <= draw.second, who,
+                     ": uniform_: expected from <= to, got ", draw.first, " and ", draw.second);
+      break;
+    case ScriptDraw::Kind::kNormal:
+      check_argument(std::isfinite(draw.first) && std::isfinite(draw.second) && draw.second >= 0,
+                     who, ": normal_: expected a deviation of at least 0, got mean ", draw.first,
+                     " and deviation ", draw.second);
+      break;
+    case ScriptDraw::Kind::kBernoulli: check_probability(site, "bernoulli", draw.first); break;
+    case ScriptDraw::Kind::kExponential:
+      check_argument(std::isfinite(draw.first) && draw.first > 0, who,
+                     ": exponential_: expected a positive rate, got ", draw.first);
+      break;
+  }
+}
+
+at::Tensor drawn_values(const ScriptSite& site, const ScriptDraw& draw, const at::Tensor& like) {
+  std::vector<int64_t> sizes = like.sizes().vec();
+  if (like.is_meta()) return at::empty(sizes, like.options().requires_grad(false));
+  const RandomSite now = dropout_site_of_now(*site.module->context(), site.name);
+  const at::ScalarType dtype = like.scalar_type();
+  switch (draw.kind) {
+    case ScriptDraw::Kind::kUniform:
+      return uniform_values(now, std::move(sizes), dtype, draw.first, draw.second);
+    case ScriptDraw::Kind::kNormal:
+      return normal_values(now, std::move(sizes), dtype, draw.first, draw.second);
+    case ScriptDraw::Kind::kBernoulli:
+      return bernoulli_values(now, std::move(sizes), dtype, draw.first);
+    case ScriptDraw::Kind::kExponential:
+      return at::log1p(-uniform_values(now, std::move(sizes), partial_sum_dtype(dtype), 0, 1))
+          .div(-draw.first);
+  }
+  fail(NXD_ERROR_INTERNAL, "draw: expected a kind of random numbers");
 }
 
 at::Tensor factors_for(const ScriptSite& site, const ScriptDropout& dropout,
@@ -218,6 +260,14 @@ at::Tensor attend(const ScriptSite& site, const ScriptAttention& attention) {
     return Tensors{mask ? by_kernels(site, now, *mask, scale) : by_operators(site, now, scale)};
   };
   return call_opaque("scaled_dot_product_attention", inputs, run)[0];
+}
+
+at::Tensor draw(const ScriptSite& site, const ScriptDraw& draw, at::Tensor values) {
+  check_draw(site, draw, values);
+  const at::Tensor drawn = call_opaque("random_numbers", {values}, [=](const Tensors& inputs) {
+    return Tensors{drawn_values(site, draw, inputs[0])};
+  })[0];
+  return values.copy_(drawn);
 }
 
 }  // namespace nxd

@@ -41,6 +41,18 @@ struct ScriptAttention {
   bool grouped_queries = false;  // there may be fewer heads of keys
 };
 
+// Random numbers that the code asks for itself, such as a stochastic depth's, or noise.
+struct ScriptDraw {
+  enum class Kind : int64_t {
+    kUniform,      // from first to below second
+    kNormal,       // of mean first and deviation second
+    kBernoulli,    // 1 with probability first, else 0
+    kExponential,  // of rate first
+  };
+  Kind kind = Kind::kUniform;
+  double first = 0, second = 1;
+};
+
 // Where a call of an operator draws: a site of its own within the forward of the module.
 struct ScriptSite {
   std::shared_ptr<const Module> module;
@@ -48,7 +60,7 @@ struct ScriptSite {
   std::shared_ptr<const Module> mode;  // whose training flag says if it draws; null: its code does
 };
 
-// Both are one function of a trace, which draws for the step and microbatch of its run.
+// Each is one function of a trace, which draws for the step and microbatch of its run.
 
 // INVALID_ARGUMENT for a p that is no probability, and for channels of a vector.
 at::Tensor drop(const ScriptSite& site, const ScriptDropout& dropout);
@@ -56,5 +68,8 @@ at::Tensor drop(const ScriptSite& site, const ScriptDropout& dropout);
 // d, as many queries as keys if causal, and a mask that kernel_mask() reads. INVALID_ARGUMENT for a
 // mask beside causal.
 at::Tensor attend(const ScriptSite& site, const ScriptAttention& attention);
+// Writes random numbers to the values and gives them. INVALID_ARGUMENT for values of no float dtype
+// and for parameters that no such numbers have.
+at::Tensor draw(const ScriptSite& site, const ScriptDraw& draw, at::Tensor values);
 
 }  // namespace nxd

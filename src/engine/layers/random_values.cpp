@@ -1,0 +1,51 @@
+#include "engine/layers/random_values.h"
+
+#include <ATen/ATen.h>
+
+#include <utility>
+
+#include "core/layout/shard_fill.h"
+#include "engine/dtype.h"
+#include "engine/layers/dropout.h"
+#include "engine/tensor/pooled_tensor.h"
+
+namespace nxd {
+namespace {
+
+// Of F32, or F64 if that is asked for.
+template <class Fill>
+at::Tensor filled(std::vector<int64_t> sizes, at::ScalarType dtype, const Fill& fill) {
+  const at::ScalarType wide = dtype == at::kDouble ? at::kDouble : at::kFloat;
+  at::Tensor values = pooled_empty(sizes, wide);
+  fill(ShardSpec::replicated(std::move(sizes)), to_nxd_dtype(wide), values.data_ptr());
+  return values;
+}
+
+}  // namespace
+
+at::Tensor uniform_values(const RandomSite& site, std::vector<int64_t> sizes, at::ScalarType dtype,
+                          double low, double high) {
+  const at::Tensor wide =
+      filled(std::move(sizes), dtype, [&](const ShardSpec& spec, nxd_dtype_t own, void* out) {
+        fill_uniform(site, spec, own, out, low, high);
+      });
+  if (wide.scalar_type() == dtype) return wide;
+  const at::Tensor values = wide.to(dtype);
+  return at::where(values < high, values, at::full({}, low, values.options()));
+}
+
+at::Tensor normal_values(const RandomSite& site, std::vector<int64_t> sizes, at::ScalarType dtype,
+                         double mean, double deviation) {
+  return filled(std::move(sizes), dtype,
+                [&](const ShardSpec& spec, nxd_dtype_t own, void* out) {
+                  fill_normal(site, spec, own, out, mean, deviation);
+                })
+      .to(dtype);
+}
+
+at::Tensor bernoulli_values(const RandomSite& site, std::vector<int64_t> sizes,
+                            at::ScalarType dtype, double probability) {
+  return dropout_factors(site, std::move(sizes), 1 - probability, dtype).ne(0).to(dtype);
+}
+
+}  // namespace nxd
