@@ -1,5 +1,5 @@
-// Operators of which a release of libtorch takes the elements of a transposed tensor in the order in
-// which they lie: the values are the same however the arguments lie in memory.
+// Operators of which a release of libtorch takes the elements of a transposed tensor in the order
+// in which they lie: the values are the same however the arguments lie in memory.
 #include "support/tensor.h"
 
 #include "support/check.h"
@@ -63,8 +63,8 @@ void gelu_before_a_transpose(void**) {
     std::vector<Tensor> found;
     for (const nxd_dtype_t dtype : {NXD_DTYPE_F64, NXD_DTYPE_F32}) {
       const Tensor x = leaf(wave(shape, NXD_DTYPE_F64, 4), dtype, true);
-      const Tensor y = op("transpose", "int",
-                          {{"self", op("gelu", {{"self", x}})}, {"dim0", 1}, {"dim1", 2}});
+      const Tensor y =
+          op("transpose", "int", {{"self", op("gelu", {{"self", x}})}, {"dim0", 1}, {"dim1", 2}});
       backward(y, to(gradient, dtype));
       found.push_back(x.grad());
     }

@@ -12,7 +12,7 @@
 namespace nxd {
 namespace {
 
-// Of F32, or F64 if that is asked for.
+// The values have F32, or F64 if that is asked for.
 template <class Fill>
 at::Tensor filled(std::vector<int64_t> sizes, at::ScalarType dtype, const Fill& fill) {
   const at::ScalarType wide = dtype == at::kDouble ? at::kDouble : at::kFloat;

@@ -50,16 +50,29 @@ class TorchscriptModule : public Module, public BufferHolder {
   // All that a forward runs but for the submodules' calls that are made here; null without one.
   const TorchscriptForward* code() const { return code_.get(); }
   void set_random(const std::string& name) { random_ = name; }
+  // To be called when the tree is whole: finds the parameters that attributes hold, with all below.
+  void find_held(const Owners& owners);
   // Parameters, buffers and modes go into the slots of the file's objects, with all below.
   void fill_slots();
   // The same with values of their own, to be saved; they hold nothing of the parameters' memory.
-  void fill_slots_with_copies();
+  using Copies = std::map<const Parameter*, at::Tensor>;
+  void fill_slots_with_copies(Copies& copies);
+  void put_held_copies(const Copies& copies);
 
  protected:
   Tensors forward(const Tensors& inputs, size_t n_outputs) override;
 
  private:
+  // A parameter that an attribute holds beside its own slot, as a recurrent layer's list of weights
+  // does: alone, or at a place of a list.
+  struct HeldParameter {
+    std::string attribute;
+    std::optional<size_t> place;
+    std::shared_ptr<Parameter> parameter;
+  };
+
   void add_parameters(const LayerContext& at, Owners& owners);
+  void put_held(const HeldParameter& held, const at::Tensor& value);
   void read_code();
   TorchscriptModule* module_at(const TorchscriptForward::Path& path);
   std::vector<c10::IValue> arguments(const Tensors& inputs) const;
@@ -73,7 +86,8 @@ class TorchscriptModule : public Module, public BufferHolder {
   std::unique_ptr<TorchscriptForward> code_;
   std::vector<TorchscriptModule*> callees_;  // of the calls that are made here: of this tree
   std::vector<TorchscriptModule*> modes_;    // that its dropouts follow
-  std::string random_;                       // an operator that draws while training
+  std::vector<HeldParameter> held_;
+  std::string random_;  // an operator that draws while training
 };
 
 TorchscriptModule::TorchscriptModule(const LayerContext& at, jit::Module script, Owners& owners)
@@ -94,6 +108,14 @@ bool is_same_memory(const at::Tensor& a, const at::Tensor& b) {
          a.strides() == b.strides() && a.scalar_type() == b.scalar_type();
 }
 
+std::shared_ptr<Parameter> owner_of(const TorchscriptModule::Owners& owners,
+                                    const at::Tensor& value) {
+  for (const auto& [tensor, parameter] : owners) {
+    if (is_same_memory(tensor, value)) return parameter;
+  }
+  return nullptr;
+}
+
 void TorchscriptModule::add_parameters(const LayerContext& at, Owners& owners) {
   for (const auto& entry : script_.named_parameters(false)) {
     const at::Tensor& value = entry.value;
@@ -104,11 +126,7 @@ void TorchscriptModule::add_parameters(const LayerContext& at, Owners& owners) {
       fail(NXD_ERROR_UNSUPPORTED, "parameter ", path,
            ": expected dense F32, F64 or BF16, the file ", "has ", c10::toString(type));
     }
-    std::shared_ptr<Parameter> owner;
-    for (const auto& [tensor, parameter] : owners) {
-      if (is_same_memory(tensor, value)) owner = parameter;
-    }
-    if (owner) {
+    if (const auto owner = owner_of(owners, value)) {
       add_parameter(entry.name, owner);
       continue;
     }
@@ -118,6 +136,45 @@ void TorchscriptModule::add_parameters(const LayerContext& at, Owners& owners) {
     made.set_value(value.detach().contiguous());
     made.tensor().set_requires_grad(value.requires_grad());
     owners.emplace_back(value, parameter(entry.name));
+  }
+}
+
+void TorchscriptModule::find_held(const Owners& owners) {
+  const auto& type = *script_.type();
+  for (size_t slot = 0; slot < type.numAttributes(); ++slot) {
+    if (type.is_parameter(slot) || type.is_buffer(slot) || type.getAttribute(slot)->is_module()) {
+      continue;
+    }
+    const std::string& name = type.getAttributeName(slot);
+    const c10::IValue held = script_.attr(name);
+    const auto add = [&](const at::Tensor& value, std::optional<size_t> place) {
+      if (const auto owner = owner_of(owners, value)) held_.push_back({name, place, owner});
+    };
+    if (held.isTensor()) {
+      add(held.toTensor(), std::nullopt);
+    } else if (held.isTensorList()) {
+      const auto list = held.toTensorList();
+      for (size_t i = 0; i < list.size(); ++i) add(list.get(i), i);
+    } else {
+      held.visit([&](const c10::IValue& each) {
+        if (each.isTensor() && owner_of(owners, each.toTensor())) {
+          fail(NXD_ERROR_UNSUPPORTED, class_name(), ": attribute ", name,
+               ": parameters are supported in lists of tensors, got one in a ", held.tagKind());
+        }
+        return false;
+      });
+    }
+  }
+  for (const auto& [name, child] : children()) {
+    static_cast<TorchscriptModule&>(*child).find_held(owners);
+  }
+}
+
+void TorchscriptModule::put_held(const HeldParameter& held, const at::Tensor& value) {
+  if (held.place) {
+    script_.attr(held.attribute).toTensorList().set(*held.place, value);
+  } else {
+    script_.setattr(held.attribute, value);
   }
 }
 
@@ -149,6 +206,7 @@ void TorchscriptModule::fill_slots() {
                 parameter->tensor().device().str());
     script_.setattr(name, parameter->tensor());
   }
+  for (const HeldParameter& held : held_) put_held(held, held.parameter->tensor());
   for (const NamedBuffer& own : own_buffers()) script_.setattr(own.name, own.buffer->value);
   if (script_.hasattr("training")) script_.setattr("training", training());
   for (const auto& [name, child] : children()) {
@@ -156,12 +214,14 @@ void TorchscriptModule::fill_slots() {
   }
 }
 
-void TorchscriptModule::fill_slots_with_copies() {
+// One copy for all the names of a parameter, which the file has once.
+void TorchscriptModule::fill_slots_with_copies(Copies& copies) {
   for (const auto& [name, parameter] : parameters()) {
     check_argument(parameter->has_value(), "parameter ", name,
                    ": it has no values, since it is on the meta device");
     parameter->check_complete();
-    at::Tensor copy = parameter->tensor().detach().to(at::kCPU).clone();
+    at::Tensor& copy = copies[parameter.get()];
+    if (!copy.defined()) copy = parameter->tensor().detach().to(at::kCPU).clone();
     copy.set_requires_grad(parameter->tensor().requires_grad());
     script_.setattr(name, copy);
   }
@@ -170,7 +230,14 @@ void TorchscriptModule::fill_slots_with_copies() {
   }
   if (script_.hasattr("training")) script_.setattr("training", training());
   for (const auto& [name, child] : children()) {
-    static_cast<TorchscriptModule&>(*child).fill_slots_with_copies();
+    static_cast<TorchscriptModule&>(*child).fill_slots_with_copies(copies);
+  }
+}
+
+void TorchscriptModule::put_held_copies(const Copies& copies) {
+  for (const HeldParameter& held : held_) put_held(held, copies.at(held.parameter.get()));
+  for (const auto& [name, child] : children()) {
+    static_cast<TorchscriptModule&>(*child).put_held_copies(copies);
   }
 }
 
@@ -392,6 +459,7 @@ std::shared_ptr<Module> load_torchscript(const std::shared_ptr<Context>& context
   // The values are there: nothing is deferred.
   auto root = std::make_shared<TorchscriptModule>(LayerContext{.context = context},
                                                   std::move(script), owners);
+  root->find_held(owners);
   find_random(*root);
   return root;
 }
@@ -401,7 +469,9 @@ void save_torchscript(Module& root, const std::string& path) {
   check_argument(module != nullptr, "root: expected a module of a TorchScript file, got a ",
                  root.class_name());
   const at::NoGradGuard no_grad;
-  module->fill_slots_with_copies();
+  TorchscriptModule::Copies copies;
+  module->fill_slots_with_copies(copies);
+  module->put_held_copies(copies);
   std::ostringstream out;
   module->script().save(out);
   const std::string bytes = out.str();

@@ -90,7 +90,8 @@ void by_definition(void**) {
   }
 }
 
-// ScalarTypes by number: 4 is int64, 7 float64, 15 bfloat16. Narrow dtypes are rounded, and stay below the upper bound.
+// ScalarTypes by number: 4 is int64, 7 float64, 15 bfloat16. Narrow dtypes are rounded, and stay
+// below the upper bound.
 void narrow_dtypes(void**) {
   const File file(function("Noise", "torch.rand_like(x, dtype=15).to(7)"));
   on_ranks<int>(Layout{1}, kSeed, [&](nxd_context_t* ctx) {

@@ -352,8 +352,64 @@ void dictionaries(void**) {
   });
 }
 
+// A recurrent layer of PyTorch computes with a list of its weights, which are its parameters, too.
+enum class Held { kNowhere, kInList, kInTuple };
+jit::Module with_held_weights(Held held) {
+  jit::Module made("__torch__.Held");
+  const at::Tensor weight = numbers({6, 6}, 1).requires_grad_();
+  const at::Tensor bias = numbers({6}, 2).requires_grad_();
+  made.register_parameter("weight", weight, false);
+  made.register_parameter("bias", bias, false);
+  const c10::TypePtr one = c10::TensorType::get();
+  if (held == Held::kInList) {
+    made.register_attribute("all", c10::ListType::ofTensors(),
+                            c10::List<at::Tensor>({weight, bias}));
+  } else if (held == Held::kInTuple) {
+    made.register_attribute("all", c10::TupleType::create({one, one}),
+                            c10::ivalue::Tuple::create(weight, bias));
+  }
+  const std::string used =
+      held == Held::kNowhere ? "self.weight, self.bias" : "self.all[0], self.all[1]";
+  made.define("\ndef forward(self, x: Tensor) -> Tensor:\n  y = torch.linear(x, " + used +
+              ") + self.bias\n  return torch.mean(y * y)\n");
+  return made;
+}
+
+void parameters_in_lists(void**) {
+  const File plain(with_held_weights(Held::kNowhere)), file(with_held_weights(Held::kInList)),
+      tuple(with_held_weights(Held::kInTuple));
+  const std::string trained = file.directory.path() + "/trained.pt";
+  on_ranks<int>(Layout{1}, 3, [&](nxd_context_t* ctx) {
+    const Tensor x = rows(0, 4);
+    const auto train = [&](nxd_module_t* model) {
+      const Optimizer adamw = make_adamw(model);
+      std::vector<double> losses;
+      for (int step = 0; step < 4; ++step) {
+        nxd_tensor_t *inputs[] = {x.get()}, *out = nullptr;
+        NXD_TEST_OK(nxd_module_forward(model, inputs, 1, &out, 1));
+        const Tensor loss(out);
+        losses.push_back(item(loss.get()));
+        NXD_TEST_OK(nxd_module_zero_grad(model));
+        backward_of(loss);
+        NXD_TEST_OK(nxd_optimizer_step(adamw.get(), nullptr, nullptr));
+      }
+      return losses;
+    };
+    const Module model = load(ctx, file.path), wanted = load(ctx, plain.path);
+    NXD_TEST_CHECK(train(model.get()) == train(wanted.get()));
+    // A file that is written has them once, too.
+    NXD_TEST_OK(nxd_model_save_torchscript(model.get(), trained.c_str()));
+    const Module again = load(ctx, trained);
+    NXD_TEST_CHECK(train(again.get()) == train(wanted.get()));
+    nxd_module_t* none = nullptr;
+    NXD_TEST_REFUSED(nxd_model_from_torchscript(ctx, tuple.path.c_str(), &none),
+                     NXD_ERROR_UNSUPPORTED, "attribute all");
+    return 0;
+  });
+}
+
 void refused(void**) {
-  const File noise(function("Noise", "x + torch.rand_like(x)"));
+  const File noise(function("Noise", "x + torch.randperm(6).to(x.dtype)"));
   const File halves(linear("Half", 6, 6, at::kHalf));
   const File raising(function("Raise", "torch.matmul(x, torch.ones([7, 7], dtype=x.dtype))"));
   const std::string text = noise.directory.path() + "/text.pt";
@@ -370,7 +426,7 @@ void refused(void**) {
     NXD_TEST_REFUSED(open(text + "x"), NXD_ERROR_IO, "text.ptx");
     NXD_TEST_REFUSED(open(text), argument, "torch.jit.save");
     NXD_TEST_REFUSED(open(halves.path), unsupported, "parameter weight");
-    NXD_TEST_REFUSED(open(noise.path), unsupported, "rand_like");
+    NXD_TEST_REFUSED(open(noise.path), unsupported, "randperm");
     const Tensor x = rows(0, 2);
     nxd_tensor_t *inputs[] = {x.get()}, *y = nullptr;
     const Module raises = load(ctx, raising.path);
@@ -390,10 +446,14 @@ void refused(void**) {
 }  // namespace
 
 int main(void) {
-  const CMUnitTest tests[] = {
-      cmocka_unit_test(as_libtorch_runs_it),    cmocka_unit_test(in_any_layout),
-      cmocka_unit_test(submodules_of_any_code), cmocka_unit_test(cut_anywhere),
-      cmocka_unit_test(written_back),           cmocka_unit_test(parts_of_modules),
-      cmocka_unit_test(dictionaries),           cmocka_unit_test(refused)};
+  const CMUnitTest tests[] = {cmocka_unit_test(as_libtorch_runs_it),
+                              cmocka_unit_test(in_any_layout),
+                              cmocka_unit_test(submodules_of_any_code),
+                              cmocka_unit_test(cut_anywhere),
+                              cmocka_unit_test(written_back),
+                              cmocka_unit_test(parts_of_modules),
+                              cmocka_unit_test(dictionaries),
+                              cmocka_unit_test(parameters_in_lists),
+                              cmocka_unit_test(refused)};
   return cmocka_run_group_tests(tests, nullptr, nullptr);
 }
