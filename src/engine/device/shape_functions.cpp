@@ -281,7 +281,8 @@ int64_t cyclic(const std::vector<int64_t>& list, size_t index) {
   return list.size() == 1 ? list[0] : list.at(index);
 }
 
-// convolution(input, weight, bias, stride, padding, dilation, transposed, output_padding, groups)
+// convolution(input, weight, bias, stride, padding, dilation, transposed, output_padding, groups);
+// what _convolution takes behind them says how, not what
 void convolution(Stack& stack) {
   const at::Tensor x = tensor_at(stack, 0), weight = tensor_at(stack, 1);
   const auto stride = stack[3].toIntVector(), padding = stack[4].toIntVector(),
@@ -318,6 +319,8 @@ void adaptive_avg_pool2d(Stack& stack) {
 
 constexpr std::pair<std::string_view, ShapeFunction> kFunctions[] = {
     {"aten::_adaptive_avg_pool2d", {adaptive_avg_pool2d}},
+    {"aten::_convolution", {convolution}},
+    {"aten::_convolution.deprecated", {convolution}},
     {"aten::abs", {same}},
     {"aten::abs_", {itself}},
     {"aten::addbmm", {addbmm}},
@@ -439,7 +442,7 @@ double product_flops(const c10::OperatorHandle& op, const Stack& arguments, cons
   if (name == "aten::addmm" || name == "aten::baddbmm" || name == "aten::addmv" ||
       name == "aten::addbmm" || name == "aten::addmm_" || name == "aten::baddbmm_") {
     first = 1;
-  } else if (name == "aten::convolution") {
+  } else if (name == "aten::convolution" || name == "aten::_convolution") {
     const at::Tensor x = tensor_at(arguments, 0), weight = tensor_at(arguments, 1);
     const bool transposed = arguments[6].toBool();
     const int64_t outputs = transposed ? x.numel() : tensor_at(results, 0).numel();

@@ -31,10 +31,20 @@ std::string script_class_of(const jit::Module& script) {
   return name ? name->name() : "TorchScript";
 }
 
-// The first line of what libtorch says: its traces of the interpreter are pages.
+// The first lines of what libtorch says: its traces of the interpreter are pages.
 std::string first_lines(const std::string& message) {
   constexpr size_t kMost = 400;
   return message.substr(0, kMost);
+}
+
+// The reason of a failed forward, which libtorch has behind the traces, then where they begin.
+std::string reason_of(const std::string& message) {
+  constexpr std::string_view kReason = "RuntimeError: ";
+  constexpr size_t kMost = 300;
+  const size_t at = message.rfind(kReason);
+  if (at == std::string::npos) return first_lines(message);
+  const std::string reason = message.substr(at + kReason.size(), kMost);
+  return reason.substr(0, reason.find_last_not_of('\n') + 1) + "\n" + first_lines(message);
 }
 
 class TorchscriptModule : public Module, public BufferHolder {
@@ -369,7 +379,7 @@ Tensors TorchscriptModule::run(const Tensors& inputs, size_t n_outputs) {
     throw;
   } catch (const std::exception& error) {
     fail(is_tracing() ? NXD_ERROR_UNSUPPORTED : NXD_ERROR_INVALID_ARGUMENT, class_name(),
-         ": the TorchScript forward failed: ", first_lines(error.what()));
+         ": the TorchScript forward failed: ", reason_of(error.what()));
   }
   const auto& returned = script_.get_method("forward").function().getSchema().returns();
   Outputs outputs(result, returned.empty() ? nullptr : returned[0].type(), class_name());

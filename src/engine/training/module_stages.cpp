@@ -8,6 +8,7 @@
 #include <utility>
 
 #include "engine/autograd/gradients.h"
+#include "engine/autograd/leaf_alias.h"
 #include "engine/device/device_tensor.h"
 #include "engine/module/module_tree.h"
 #include "engine/tensor/dtype_map.h"
@@ -172,7 +173,9 @@ Module::Tensors ModuleStages::take_inputs(int chunk, const PipelineBuffers& buff
     const bool needs_grad = training_ && values[i].needs_grad;
     if (needs_grad) tensor.set_requires_grad(true);
     stash.inputs.push_back(needs_grad ? tensor : at::Tensor());
-    tensors.push_back(std::move(tensor));
+    // The first operator may be one that works in place.
+    const bool may_be_written = needs_grad && !on_recorded_device_;
+    tensors.push_back(may_be_written ? alias_of_leaf(tensor) : std::move(tensor));
   }
   return tensors;
 }

@@ -380,6 +380,10 @@ void test_shape_functions(void**) {
     OPERATOR((Tensors{image, kernel}), at::conv2d(x[0], x[1], {}, 2, 1, 1, 2));
     OPERATOR((Tensors{image, kernel}),
              at::convolution(x[0], x[1], {}, {1, 2}, {0, 2}, {2, 1}, false, {0, 0}, 2));
+    // As a traced TorchScript module calls it.
+    OPERATOR((Tensors{image, kernel}),
+             at::_convolution(x[0], x[1], {}, {1, 2}, {0, 2}, {2, 1}, false, {0, 0}, 2, false,
+                              false, true, true));
     OPERATOR((Tensors{image, kernel}), at::conv_transpose2d(x[0], x[1], {}, 2, 1, 1, 2, 1));
     OPERATOR((Tensors{cube, at::rand({6, 2, 3})}), at::conv1d(x[0], x[1], {}, 1, 1, 1, 2));
     OPERATOR(ab, x[0].count_nonzero());

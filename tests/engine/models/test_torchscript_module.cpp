@@ -16,10 +16,10 @@ using namespace nxd_test;
 namespace {
 
 // As nn.Sequential: the forward passes its input on from child to child.
-jit::Module chain(at::ScalarType dtype = at::kDouble) {
+jit::Module chain(at::ScalarType dtype = at::kDouble, const char* bend = "torch.tanh(x)") {
   jit::Module made("__torch__.Chain");
   made.register_module("first", linear("First", 6, 8, dtype));
-  made.register_module("bend", function("Bend", "torch.tanh(x)"));
+  made.register_module("bend", function("Bend", bend));
   made.register_module("second", linear("Second", 8, 6, dtype));
   made.register_module("loss", function("Loss", "torch.mean(x * x)"));
   made.define(R"(
@@ -84,9 +84,10 @@ void as_libtorch_runs_it(void**) {
   });
 }
 
-// Stages, copies and ZeRO-1 change nothing; a cut lies between two children of the chain.
+// Stages, copies and ZeRO-1 change nothing; a cut lies between two children of the chain. A stage
+// may begin with a module that writes to its input.
 void in_any_layout(void**) {
-  const File file(chain());
+  const File file(chain(at::kDouble, "torch.tanh_(x)"));
   PipelineTask task;
   task.make = [&](nxd_context_t* ctx) { return load(ctx, file.path); };
   task.batch = [](int step, int dp_rank, int dp) {
@@ -94,18 +95,21 @@ void in_any_layout(void**) {
     batch.push_back(rows(8 * step + dp_rank * (8 / dp), 8 / dp));
     return batch;
   };
-  const char* cuts[] = {"bend"};
   task.options.num_microbatches = 2;
   const PipelineRun plain = train_pipeline({}, task);
   assert_true(plain.losses.front() > plain.losses.back());
   PipelineLayout replicated;
   replicated.tp = 2;
   check_equal(replicated, train_pipeline(replicated, task), plain);
-  task.options.pipeline_cuts = cuts;
   task.options.num_cuts = 1;
-  PipelineLayout two_stages;
-  two_stages.pp = 2;
-  check_equal(two_stages, train_pipeline(two_stages, task), plain);
+  for (const char* cut : {"first", "bend"}) {
+    task.options.pipeline_cuts = &cut;
+    PipelineLayout two_stages;
+    two_stages.pp = 2;
+    check_equal(two_stages, train_pipeline(two_stages, task), plain);
+  }
+  const char* behind_bend = "bend";
+  task.options.pipeline_cuts = &behind_bend;
   task.learning_rate /= 2;  // gradients of two copies are summed
   for (const bool zero1 : {false, true}) {
     PipelineLayout copies;
