@@ -63,11 +63,11 @@ NXD_API nxd_status_t nxd_model_from_pretrained(nxd_context_t* ctx, const char* d
  *  forward calls with tensors alone are called one by one: there nxd_pp_create may cut it, and
  *  nxd_apply_checkpoint begin. Outputs are the tensors that it gives, also within tuples, lists and
  *  dictionaries. Dropout draws as nxd_layer_create_dropout's layer of the module's path does, and
- *  other bits at each further call of a forward. It runs on the CPU.
+ *  other bits at each further call of a forward; so do rand, randn and their like. It runs on the
+ *  CPU.
  *  @return NXD_OK; IO; INVALID_ARGUMENT (no such file); UNSUPPORTED (a parameter that is no dense
  *          F32, F64 or BF16; a forward that draws random numbers otherwise: alpha dropout and
- *          the dropout within recurrent layers are rejected by a forward in training, where the
- *          probability is not 0; all else here).
+ *          dropouts of packed sequences are rejected by a forward in training, the others here).
  *  @since 0.1 */
 NXD_API nxd_status_t nxd_model_from_torchscript(nxd_context_t* ctx, const char* path,
                                                 nxd_module_t** out_module);

@@ -5,8 +5,8 @@
 #include <utility>
 
 #include "core/layout/shard_fill.h"
-#include "engine/dtype.h"
 #include "engine/layers/dropout.h"
+#include "engine/tensor/dtype_map.h"
 #include "engine/tensor/pooled_tensor.h"
 
 namespace nxd {

@@ -12,6 +12,8 @@
 #include <string_view>
 #include <utility>
 
+#include "engine/models/torchscript_recurrence.h"
+
 namespace nxd {
 namespace {
 
@@ -65,6 +67,11 @@ void call_submodule(jit::Stack& stack) {
   });
 }
 
+// The place in a list, -1 for none.
+std::optional<size_t> index_or_none(int64_t index) {
+  return index < 0 ? std::nullopt : std::optional<size_t>(static_cast<size_t>(index));
+}
+
 void run_dropout(jit::Stack& stack) {
   Run& run = *run_of_thread;
   ScriptDropout dropout;
@@ -74,10 +81,7 @@ void run_dropout(jit::Stack& stack) {
   dropout.is_on = jit::pop(stack).toBool();
   dropout.p = jit::pop(stack).toDouble();
   dropout.input = jit::pop(stack).toTensor();
-  run.keep_failure_of([&] {
-    const auto of = mode < 0 ? std::nullopt : std::optional<size_t>(static_cast<size_t>(mode));
-    jit::push(stack, run.hooks->drop(dropout, of));
-  });
+  run.keep_failure_of([&] { jit::push(stack, run.hooks->drop(dropout, index_or_none(mode))); });
 }
 
 at::Tensor tensor_or_none(const c10::IValue& value) {
@@ -97,6 +101,34 @@ void run_attention(jit::Stack& stack) {
   a.k = jit::pop(stack).toTensor();
   a.q = jit::pop(stack).toTensor();
   run.keep_failure_of([&] { jit::push(stack, run.hooks->attend(a)); });
+}
+
+// Several states are those of an LSTM, which has a list of them.
+void run_recurrent_layers(jit::Stack& stack) {
+  Run& run = *run_of_thread;
+  ScriptRecurrence r;
+  ScriptDropout dropout;
+  r.cell = static_cast<ScriptRecurrence::Cell>(jit::pop(stack).toInt());
+  const int64_t mode = jit::pop(stack).toInt();
+  r.batch_first = jit::pop(stack).toBool();
+  r.bidirectional = jit::pop(stack).toBool();
+  dropout.is_on = r.is_training = jit::pop(stack).toBool();
+  dropout.p = jit::pop(stack).toDouble();
+  r.layers = jit::pop(stack).toInt();
+  r.has_biases = jit::pop(stack).toBool();
+  r.parameters = jit::pop(stack).toTensorVector();
+  const c10::IValue states = jit::pop(stack);
+  r.states =
+      states.isTensor() ? std::vector<at::Tensor>{states.toTensor()} : states.toTensorVector();
+  r.input = jit::pop(stack).toTensor();
+  run.keep_failure_of([&] {
+    const auto drop = [&](const at::Tensor& x) {
+      ScriptDropout of_layer = dropout;
+      of_layer.input = x;
+      return run.hooks->drop(of_layer, index_or_none(mode));
+    };
+    for (at::Tensor& result : run_recurrence(r, drop)) jit::push(stack, std::move(result));
+  });
 }
 
 void run_draw(jit::Stack& stack) {
@@ -142,6 +174,25 @@ c10::Symbol draw_operator() {
   static const c10::Symbol symbol = known_to_interpreter(
       "nxd::draw", "(Tensor(a!) values, int kind, float first, float second) -> Tensor(a!)",
       &run_draw);
+  return symbol;
+}
+
+constexpr const char* kRecurrenceOptions =
+    " hx, Tensor[] params, bool has_biases, int num_layers, float dropout, bool train, "
+    "bool bidirectional, bool batch_first, int mode, int cell) -> (Tensor, Tensor";
+
+c10::Symbol lstm_operator() {
+  static const c10::Symbol symbol = known_to_interpreter(
+      "nxd::lstm",
+      ("(Tensor input, Tensor[]" + std::string(kRecurrenceOptions) + ", Tensor)").c_str(),
+      &run_recurrent_layers);
+  return symbol;
+}
+
+c10::Symbol recurrence_operator() {
+  static const c10::Symbol symbol = known_to_interpreter(
+      "nxd::recurrence", ("(Tensor input, Tensor" + std::string(kRecurrenceOptions) + ")").c_str(),
+      &run_recurrent_layers);
   return symbol;
 }
 
@@ -294,24 +345,25 @@ void TorchscriptForward::hand_out_calls() {
   }
 }
 
+// "training" ends the path of a module's mode. -1 where the value is none.
+int64_t TorchscriptForward::mode_index(const jit::Value* value) {
+  std::optional<Path> mode = path_of(*graph_, value);
+  if (!mode || mode->empty() || mode->back() != "training") return -1;
+  mode->pop_back();
+  mode_paths_.push_back(*std::move(mode));
+  return static_cast<int64_t>(mode_paths_.size()) - 1;
+}
+
 void TorchscriptForward::hand_out_dropouts() {
   for (const char* name : {"dropout", "dropout_", "feature_dropout", "feature_dropout_"}) {
     const auto kind = c10::Symbol::fromQualString(std::string("aten::") + name);
     for (jit::Node* node : nodes_of(*graph_, kind)) {
       const jit::WithInsertPoint at(node);
-      // "training" ends the path of a module's mode.
-      std::optional<Path> mode = path_of(*graph_, node->input(2));
-      const bool follows = mode && !mode->empty() && mode->back() == "training";
-      if (follows) {
-        mode->pop_back();
-        mode_paths_.push_back(*std::move(mode));
-      }
-      const auto index = follows ? static_cast<int64_t>(mode_paths_.size()) - 1 : int64_t{-1};
       const std::string_view word = name;
       std::vector<jit::Value*> inputs = node->inputs().vec();
       inputs.push_back(graph_->insertConstant(word.back() == '_'));
       inputs.push_back(graph_->insertConstant(word[0] == 'f'));
-      inputs.push_back(graph_->insertConstant(index));
+      inputs.push_back(graph_->insertConstant(mode_index(node->input(2))));
       jit::Node* const made = graph_->insertNode(graph_->create(drop_operator(), inputs));
       node->output()->replaceAllUsesWith(made->output());
       node->destroy();
@@ -329,6 +381,33 @@ void TorchscriptForward::hand_out_attentions() {
     jit::Node* const made = graph_->insertNode(graph_->create(attention_operator(), inputs));
     node->output()->replaceAllUsesWith(made->output());
     node->destroy();
+  }
+}
+
+// Recurrent layers that may drop something between them. Packed sequences are the interpreter's.
+void TorchscriptForward::hand_out_recurrences() {
+  using Cell = ScriptRecurrence::Cell;
+  for (const auto& [name, cell] : {std::pair{"aten::lstm", Cell::kLstm},
+                                   {"aten::gru", Cell::kGru},
+                                   {"aten::rnn_tanh", Cell::kTanh},
+                                   {"aten::rnn_relu", Cell::kRelu}}) {
+    for (jit::Node* node : nodes_of(*graph_, c10::Symbol::fromQualString(name))) {
+      const c10::FunctionSchema* schema = node->maybeSchema();
+      if (!schema || schema->overload_name() != "input") continue;
+      const auto dropout = jit::toIValue(node->input(5));
+      if (dropout && dropout->toDouble() == 0) continue;
+      const jit::WithInsertPoint at(node);
+      std::vector<jit::Value*> inputs = node->inputs().vec();
+      inputs.push_back(graph_->insertConstant(mode_index(node->input(6))));
+      inputs.push_back(graph_->insertConstant(static_cast<int64_t>(cell)));
+      const c10::Symbol kind = cell == Cell::kLstm ? lstm_operator() : recurrence_operator();
+      jit::Node* const made =
+          graph_->insertNode(graph_->create(kind, inputs, node->outputs().size()));
+      for (size_t i = 0; i < node->outputs().size(); ++i) {
+        node->outputs()[i]->replaceAllUsesWith(made->outputs()[i]);
+      }
+      node->destroy();
+    }
   }
 }
 
@@ -361,7 +440,9 @@ void TorchscriptForward::find_modes() {
   for (jit::Node* node : nodes_of(*graph_, c10::prim::GetAttr)) {
     if (node->s(c10::attr::name) != "training") continue;
     for (const jit::Use& use : node->output()->uses()) {
-      depends_on_mode_ = depends_on_mode_ || use.user->kind() != drop_operator();
+      const c10::Symbol kind = use.user->kind();
+      depends_on_mode_ = depends_on_mode_ || (kind != drop_operator() && kind != lstm_operator() &&
+                                              kind != recurrence_operator());
     }
   }
 }
@@ -377,6 +458,7 @@ TorchscriptForward::TorchscriptForward(const jit::Module& script) {
     jit::Inline(*graph_);
   }
   hand_out_dropouts();
+  hand_out_recurrences();
   hand_out_attentions();
   hand_out_draws();
   find_modes();

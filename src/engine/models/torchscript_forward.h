@@ -58,7 +58,9 @@ class TorchscriptForward {
   void inline_methods();
   void hand_out_calls();
   void hand_out(torch::jit::Node* call, Path path, size_t n_outputs);
+  int64_t mode_index(const torch::jit::Value* value);
   void hand_out_dropouts();
+  void hand_out_recurrences();
   void hand_out_attentions();
   void hand_out_draws();
   void find_modes();

@@ -260,34 +260,112 @@ void as_the_whole_in_any_mode(void**) {
   assert_true(loss_of(file, 0, 0, 0) != loss_of(file, 0, 1, 1));
 }
 
+// Two recurrent layers, as one operator with a dropout between them, or one by one.
+jit::Module recurrent(const std::string& cell, bool bidirectional, bool at_once) {
+  jit::Module made("__torch__.Recurrent");
+  made.register_attribute("training", c10::BoolType::get(), true);
+  const int64_t gates = cell == "lstm"  ? 4
+                        : cell == "gru" ? 3
+                                        : 1,
+                directions = bidirectional ? 2 : 1;
+  std::string layers[2];
+  for (int64_t layer = 0; layer < 2; ++layer) {
+    for (int64_t direction = 0; direction < directions; ++direction) {
+      for (const char* kind : {"w_ih", "w_hh", "b_ih", "b_hh"}) {
+        const std::string name = kind + std::to_string(layer) + std::to_string(direction);
+        const int64_t in = std::string(kind) != "w_ih" ? 5 : layer == 0 ? 6 : 5 * directions;
+        const at::Tensor value = kind[0] == 'w' ? numbers({gates * 5, in}, layer + direction)
+                                                : numbers({gates * 5}, layer - direction);
+        made.register_parameter(name, value.clone().requires_grad_(), false);
+        layers[layer] += (layers[layer].empty() ? "self." : ", self.") + name;
+      }
+    }
+  }
+  const std::string flags = bidirectional ? "True, True" : "False, True";
+  const auto run = [&](const std::string& parameters, const char* count, const char* p) {
+    return "torch." + cell + "(x, " + (cell == "lstm" ? "[h, h]" : "h") + ", [" + parameters +
+           "], True, " + count + ", " + p + ", self.training, " + flags + ")[0]";
+  };
+  const std::string h = "  h = torch.full([n, x.size(0), 5], 0.25, dtype=x.dtype)\n";
+  std::string code = "\ndef forward(self, x: Tensor) -> Tensor:\n";
+  if (at_once) {
+    code += "  n = " + std::to_string(2 * directions) + "\n" + h;
+    code += "  x = " + run(layers[0] + ", " + layers[1], "2", "0.5") + "\n";
+  } else {
+    code += "  n = " + std::to_string(directions) + "\n" + h;
+    code += "  x = " + run(layers[0], "1", "0.0") + "\n";
+    code += "  x = torch.dropout(x, 0.5, self.training)\n";
+    code += "  x = " + run(layers[1], "1", "0.0") + "\n";
+  }
+  made.define(code + "  return torch.mean(x * x)\n");
+  return made;
+}
+
+void between_recurrent_layers(void**) {
+  for (const char* cell : {"lstm", "gru", "rnn_tanh", "rnn_relu"}) {
+    for (const bool bidirectional : {false, true}) {
+      const File at_once(recurrent(cell, bidirectional, true)),
+          one_by_one(recurrent(cell, bidirectional, false));
+      on_ranks<int>(Layout{1}, 3, [&](nxd_context_t* ctx) {
+        const at::Tensor data = numbers({3, 4, 6}, 2);
+        const int64_t shape[] = {3, 4, 6};
+        nxd_tensor_t* in = nullptr;
+        NXD_TEST_OK(
+            nxd_tensor_from_data(data.data_ptr(), data.nbytes(), shape, 3, NXD_DTYPE_F64, &in));
+        const Tensor x(in);
+        for (const int training : {1, 0}) {
+          std::vector<double> losses;
+          std::vector<Named> gradients;
+          for (const File* file : {&at_once, &one_by_one}) {
+            const Module model = load(ctx, file->path);
+            NXD_TEST_OK(nxd_module_set_training(model.get(), training));
+            const Tensor loss = run(model.get(), x);
+            backward_of(loss);
+            losses.push_back(item(loss.get()));
+            gradients.push_back(whole_gradients(model.get()));
+          }
+          NXD_TEST_CHECK(losses[0] == losses[1]);
+          check_named(cell, gradients[0], gradients[1], 1e-15);
+        }
+        return 0;
+      });
+    }
+  }
+}
+
+// A recurrent layer over packed sequences, of 3 and 2 rows.
+jit::Module packed(const char* p) {
+  jit::Module made("__torch__.Packed");
+  made.register_attribute("training", c10::BoolType::get(), true);
+  for (const char* name : {"a", "b", "c", "d"}) {
+    made.register_parameter(name, numbers({24, 6}, 1).requires_grad_(), false);
+  }
+  made.define(std::string(R"(
+    def forward(self, x: Tensor) -> Tensor:
+      h = torch.zeros([2, 3, 6], dtype=x.dtype)
+      return torch.lstm(x.reshape([6, 6])[0:5], torch.tensor([3, 2]), [h, h],
+                        [self.a, self.b, self.c, self.d], False, 2, )") +
+              p + ", self.training, False)[0]\n");
+  return made;
+}
+
 // Operators that drop by libtorch's numbers work in evaluation alone.
 void others_are_refused(void**) {
   const File alpha(dropping("torch.alpha_dropout(x, 0.5, self.training)"));
+  const File rows_of_many(packed("0.5")), undropped(packed("0.0"));
   const File kept(dropping("torch.alpha_dropout(x, 0.0, self.training)"));
-  jit::Module recurrent("__torch__.Recurrent");
-  recurrent.register_attribute("training", c10::BoolType::get(), true);
-  for (const char* name : {"a", "b", "c", "d"}) {
-    recurrent.register_parameter(name, numbers({24, 6}, 1).requires_grad_(), false);
-  }
-  recurrent.define(R"(
-    def forward(self, x: Tensor) -> Tensor:
-      h = torch.zeros([2, x.size(1), 6], dtype=x.dtype)
-      y = torch.lstm(x, [h, h], [self.a, self.b, self.c, self.d], False, 2, 0.5, self.training,
-                     False, False)
-      return y[0]
-  )");
-  const File lstm(recurrent);
   on_ranks<int>(Layout{1}, 3, [&](nxd_context_t* ctx) {
     const Tensor x = ones({3, 2, 6});
     nxd_tensor_t *inputs[] = {x.get()}, *out = nullptr;
-    for (const auto& [file, name] :
-         {std::pair<const File*, const char*>{&alpha, "alpha_dropout"}, {&lstm, "aten::lstm"}}) {
+    for (const auto& [file, name] : {std::pair<const File*, const char*>{&alpha, "alpha_dropout"},
+                                     {&rows_of_many, "aten::lstm"}}) {
       const Module model = load(ctx, file->path);
       NXD_TEST_REFUSED(nxd_module_forward(model.get(), inputs, 1, &out, 1), NXD_ERROR_UNSUPPORTED,
                        name);
       NXD_TEST_OK(nxd_module_set_training(model.get(), 0));
       NXD_TEST_CHECK(!values(run(model.get(), x).get()).empty());
     }
+    NXD_TEST_CHECK(values(run(load(ctx, undropped.path).get(), x).get()).size() == 30);
     NXD_TEST_CHECK(values(run(load(ctx, kept.path).get(), x).get()) == values(x.get()));
     return 0;
   });
@@ -297,9 +375,13 @@ void others_are_refused(void**) {
 
 int main() {
   const CMUnitTest tests[] = {
-      cmocka_unit_test(as_the_layer_draws), cmocka_unit_test(forms),
-      cmocka_unit_test(each_call_its_own),  cmocka_unit_test(recomputed),
-      cmocka_unit_test(in_any_layout),      cmocka_unit_test(as_the_whole_in_any_mode),
+      cmocka_unit_test(as_the_layer_draws),
+      cmocka_unit_test(forms),
+      cmocka_unit_test(each_call_its_own),
+      cmocka_unit_test(recomputed),
+      cmocka_unit_test(in_any_layout),
+      cmocka_unit_test(as_the_whole_in_any_mode),
+      cmocka_unit_test(between_recurrent_layers),
       cmocka_unit_test(others_are_refused),
   };
   return cmocka_run_group_tests(tests, nullptr, nullptr);
