@@ -197,40 +197,58 @@ c10::Symbol recurrence_operator() {
 }
 
 // Operators that draw, by the array that they write to.
-enum class DrawnArray { kGiven, kLikeInput, kLike, kOfSizes };
+enum class DrawnArray {
+  kGiven,      // the first input
+  kLikeInput,  // one like it
+  kLike,       // one like it, in a dtype and an order in memory that the next inputs say
+  kOfSizes,    // of sizes and a dtype
+};
 struct DrawForm {
   const char* name;
   const char* overload;
   ScriptDraw::Kind kind;
   DrawnArray array;
-  size_t parameters;  // behind the first input; without them the kind's own
+  size_t place = 0;    // of the sizes, or of the input that the array is or is like
+  size_t options = 1;  // place of the dtype
+  size_t first_parameter = 0, parameters = 0;  // without any they are the kind's own
 };
 constexpr DrawForm kDrawForms[] = {
-    {"aten::rand", "", ScriptDraw::Kind::kUniform, DrawnArray::kOfSizes, 0},
-    {"aten::randn", "", ScriptDraw::Kind::kNormal, DrawnArray::kOfSizes, 0},
-    {"aten::rand_like", "", ScriptDraw::Kind::kUniform, DrawnArray::kLike, 0},
-    {"aten::randn_like", "", ScriptDraw::Kind::kNormal, DrawnArray::kLike, 0},
-    {"aten::bernoulli", "p", ScriptDraw::Kind::kBernoulli, DrawnArray::kLikeInput, 1},
-    {"aten::bernoulli", "", ScriptDraw::Kind::kUniform, DrawnArray::kLikeInput, 0},
-    {"aten::bernoulli_", "float", ScriptDraw::Kind::kBernoulli, DrawnArray::kGiven, 1},
-    {"aten::uniform_", "", ScriptDraw::Kind::kUniform, DrawnArray::kGiven, 2},
-    {"aten::normal_", "", ScriptDraw::Kind::kNormal, DrawnArray::kGiven, 2},
-    {"aten::exponential_", "", ScriptDraw::Kind::kExponential, DrawnArray::kGiven, 1},
+    {"aten::rand", "", ScriptDraw::Kind::kUniform, DrawnArray::kOfSizes},
+    {"aten::randn", "", ScriptDraw::Kind::kNormal, DrawnArray::kOfSizes},
+    {"aten::normal", "float_float", ScriptDraw::Kind::kNormal, DrawnArray::kOfSizes, 2, 4, 0, 2},
+    {"aten::rand_like", "", ScriptDraw::Kind::kUniform, DrawnArray::kLike},
+    {"aten::randn_like", "", ScriptDraw::Kind::kNormal, DrawnArray::kLike},
+    {"aten::bernoulli", "p", ScriptDraw::Kind::kBernoulli, DrawnArray::kLikeInput, 0, 1, 1, 1},
+    {"aten::bernoulli", "", ScriptDraw::Kind::kUniform, DrawnArray::kLikeInput},
+    {"aten::bernoulli_", "float", ScriptDraw::Kind::kBernoulli, DrawnArray::kGiven, 0, 1, 1, 1},
+    {"aten::uniform_", "", ScriptDraw::Kind::kUniform, DrawnArray::kGiven, 0, 1, 1, 2},
+    {"aten::normal_", "", ScriptDraw::Kind::kNormal, DrawnArray::kGiven, 0, 1, 1, 2},
+    {"aten::exponential_", "", ScriptDraw::Kind::kExponential, DrawnArray::kGiven, 0, 1, 1, 1},
 };
 
+// Options of an array, to which the inputs end with the pinned memory, or, for an array like
+// another, with the order in memory.
+constexpr size_t kArrayOptions = 4;
+
 // The array that a node writes its numbers to, made in front of it if it is none of its inputs.
-jit::Value* drawn_array(jit::Graph& graph, jit::Node& node, DrawnArray array) {
-  if (array == DrawnArray::kGiven) return node.input(0);
-  const bool of_sizes = array == DrawnArray::kOfSizes;
-  const size_t options = of_sizes ? 4 : 5;  // without sizes the last is the order in memory
-  std::vector<jit::Value*> inputs{node.input(0)};
-  for (size_t i = 1; i <= 5; ++i) {
-    const bool is_given =
-        array != DrawnArray::kLikeInput && i <= options && i < node.inputs().size();
-    inputs.push_back(is_given ? node.input(i) : graph.insertConstant(c10::IValue()));
+jit::Value* drawn_array(jit::Graph& graph, jit::Node& node, const DrawForm& form) {
+  if (form.array == DrawnArray::kGiven) return node.input(form.place);
+  const bool of_sizes = form.array == DrawnArray::kOfSizes;
+  const size_t given =
+      form.array == DrawnArray::kLikeInput ? 0 : kArrayOptions + (of_sizes ? 0 : 1);
+  std::vector<jit::Value*> inputs{node.input(form.place)};
+  for (size_t i = 0; i <= kArrayOptions; ++i) {
+    inputs.push_back(i < given ? node.input(form.options + i)
+                               : graph.insertConstant(c10::IValue()));
   }
   const c10::Symbol kind = of_sizes ? c10::aten::empty : c10::aten::empty_like;
   return graph.insertNode(graph.create(kind, inputs))->output();
+}
+
+jit::Value* inserted_draw(jit::Graph& graph, jit::Value* array, ScriptDraw::Kind kind,
+                          jit::Value* first, jit::Value* second) {
+  jit::Value* const number = graph.insertConstant(static_cast<int64_t>(kind));
+  return graph.insertNode(graph.create(draw_operator(), {array, number, first, second}))->output();
 }
 
 void collect(jit::Block* block, c10::Symbol kind, std::vector<jit::Node*>& out) {
@@ -412,19 +430,18 @@ void TorchscriptForward::hand_out_recurrences() {
 }
 
 void TorchscriptForward::hand_out_draws() {
+  const auto parameter = [this](jit::Node& node, const DrawForm& form, size_t i, double own) {
+    return i < form.parameters ? node.input(form.first_parameter + i) : graph_->insertConstant(own);
+  };
   for (const DrawForm& form : kDrawForms) {
     for (jit::Node* node : nodes_of(*graph_, c10::Symbol::fromQualString(form.name))) {
       const c10::FunctionSchema* schema = node->maybeSchema();
       if (!schema || schema->overload_name() != form.overload) continue;
       const jit::WithInsertPoint at(node);
-      std::vector<jit::Value*> inputs{drawn_array(*graph_, *node, form.array),
-                                      graph_->insertConstant(static_cast<int64_t>(form.kind))};
-      const double usual[] = {ScriptDraw{}.first, ScriptDraw{}.second};
-      for (size_t i = 0; i < 2; ++i) {
-        inputs.push_back(i < form.parameters ? node->input(i + 1)
-                                             : graph_->insertConstant(usual[i]));
-      }
-      jit::Value* drawn = graph_->insertNode(graph_->create(draw_operator(), inputs))->output();
+      jit::Value* const array = drawn_array(*graph_, *node, form);
+      jit::Value* drawn =
+          inserted_draw(*graph_, array, form.kind, parameter(*node, form, 0, ScriptDraw{}.first),
+                        parameter(*node, form, 1, ScriptDraw{}.second));
       // Probabilities of their own for each element.
       if (form.kind == ScriptDraw::Kind::kUniform && form.array == DrawnArray::kLikeInput) {
         drawn = graph_->insert(c10::aten::lt, {drawn, node->input(0)});
@@ -433,6 +450,33 @@ void TorchscriptForward::hand_out_draws() {
       node->output()->replaceAllUsesWith(drawn);
       node->destroy();
     }
+  }
+}
+
+// Integers of [low, high): what uniform numbers of F64 are rounded down to.
+void TorchscriptForward::hand_out_integer_draws() {
+  for (jit::Node* node : nodes_of(*graph_, c10::aten::randint)) {
+    const c10::FunctionSchema* schema = node->maybeSchema();
+    const bool has_low = schema && schema->overload_name() == "low";
+    if (!schema || (!has_low && !schema->overload_name().empty())) continue;
+    const jit::WithInsertPoint at(node);
+    const size_t sizes = has_low ? 2 : 1;
+    const auto constant = [&](const c10::IValue& value) { return graph_->insertConstant(value); };
+    std::vector<jit::Value*> options{node->input(sizes), constant(at::kDouble)};
+    for (size_t i = 2; i <= kArrayOptions; ++i) options.push_back(node->input(sizes + i));
+    options.push_back(constant(c10::IValue()));
+    jit::Value* const array =
+        graph_->insertNode(graph_->create(c10::aten::empty, options))->output();
+    const auto number = [&](jit::Value* of) { return graph_->insert(c10::aten::Float, {of}); };
+    jit::Value* const low = has_low ? number(node->input(0)) : constant(0.0);
+    jit::Value* const high = number(node->input(has_low ? 1 : 0));
+    jit::Value* drawn = inserted_draw(*graph_, array, ScriptDraw::Kind::kUniform, low, high);
+    drawn = graph_->insert(c10::aten::floor, {drawn});
+    const bool has_dtype = !node->input(sizes + 1)->mustBeNone();
+    jit::Value* const dtype = has_dtype ? node->input(sizes + 1) : constant(at::kLong);
+    drawn = graph_->insert(c10::aten::to, {drawn, dtype});
+    node->output()->replaceAllUsesWith(drawn);
+    node->destroy();
   }
 }
 
@@ -461,6 +505,7 @@ TorchscriptForward::TorchscriptForward(const jit::Module& script) {
   hand_out_recurrences();
   hand_out_attentions();
   hand_out_draws();
+  hand_out_integer_draws();
   find_modes();
   code_ = jit::Code(graph_, "forward");
 }

@@ -63,6 +63,7 @@ class TorchscriptForward {
   void hand_out_recurrences();
   void hand_out_attentions();
   void hand_out_draws();
+  void hand_out_integer_draws();
   void find_modes();
 
   std::shared_ptr<torch::jit::Graph> graph_;

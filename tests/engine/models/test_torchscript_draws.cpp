@@ -59,6 +59,14 @@ void by_definition(void**) {
       {"torch.bernoulli(x, 0.25)", below(0.25)},
       {"torch.bernoulli(x + 0.25)",
        [](const nxd::RandomSite& site, uint64_t i) { return site.uniform(i) < 0.25 ? 1.0 : 0.0; }},
+      {"torch.normal(1.0, 0.5, [2000], dtype=7)",
+       [](const nxd::RandomSite& site, uint64_t i) { return 1 + 0.5 * site.normal(i); }},
+      {"torch.randint(10, [2000]).to(x.dtype)",
+       [](const nxd::RandomSite& site, uint64_t i) { return std::floor(10 * site.uniform(i)); }},
+      {"torch.randint(-3, 10, [2000], dtype=3).to(x.dtype)",
+       [](const nxd::RandomSite& site, uint64_t i) {
+         return std::floor(13 * site.uniform(i)) - 3;
+       }},
       {"torch.empty_like(x).exponential_(2.0)",
        [](const nxd::RandomSite& site, uint64_t i) { return -std::log1p(-site.uniform(i)) / 2; }},
   };
@@ -185,6 +193,7 @@ void bad_parameters(void**) {
   const std::pair<const char*, const char*> forms[] = {
       {"torch.bernoulli(x, 1.5)", "bernoulli: expected a probability from 0 to 1, got 1.5"},
       {"torch.empty_like(x).uniform_(2.0, 1.0)", "expected from <= to, got 2 and 1"},
+      {"torch.randint(4, 2, [3]).to(x.dtype)", "expected from <= to, got 4 and 2"},
       {"torch.empty_like(x).normal_(0.0, -1.0)", "a deviation of at least 0"},
       {"torch.empty_like(x).exponential_(0.0)", "a positive rate, got 0"},
       {"torch.zeros([3], dtype=4).bernoulli_(0.5)", "expected a float dtype, got Long"},
