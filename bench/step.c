@@ -302,6 +302,7 @@ static int add_phases(measures_t* m) {
     TRY(nxd_profile_get_phase(i, &stats));
     m->phases[i].name = stats.name;
     m->phases[i].seconds += stats.seconds;
+    m->phases[i].waiting_seconds += stats.waiting_seconds;
     m->phases[i].operations += stats.operations;
     m->phases[i].calls += stats.calls;
   }

@@ -1,5 +1,6 @@
 #include "step_report.h"
 
+#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -49,7 +50,8 @@ static void print_head(const measures_t* m, const step_options_t* o, int size, d
       m->step_flops * 1e-9);
 }
 
-/* The time of rank 0 by phase, and how near each is to its share of the peak. */
+/* The time of rank 0 by phase, and how near each is to its share of the peak. Collectives beside
+ * products count for themselves, so that all phases may be longer than the step. */
 static void print_phases(const measures_t* m, double step_mean, double rank_peak) {
   double rest = step_mean;
   printf("  %-18s %10s %8s %8s %12s %10s\n", "phase of rank 0", "ms", "share", "calls", "GFLOP/s",
@@ -69,7 +71,8 @@ static void print_phases(const measures_t* m, double step_mean, double rank_peak
     const double waiting = p->waiting_seconds / m->steps;
     printf("    %-16s %10.2f %7.1f%%\n", "of it waiting", waiting * 1e3, 100 * waiting / step_mean);
   }
-  printf("  %-18s %10.2f %7.1f%%\n", "rest", rest * 1e3, 100 * rest / step_mean);
+  printf("  %-18s %10.2f %7.1f%%\n", rest < 0 ? "overlap" : "rest", fabs(rest) * 1e3,
+         100 * fabs(rest) / step_mean);
 }
 
 /* AdamW reads a gradient, and reads and writes a parameter and two moments: 28 bytes of f32 an
