@@ -67,7 +67,6 @@ class TorchscriptModule : public Module, public BufferHolder {
   // The same with values of their own, to be saved; they hold nothing of the parameters' memory.
   using Copies = std::map<const Parameter*, at::Tensor>;
   void fill_slots_with_copies(Copies& copies);
-  void put_held_copies(const Copies& copies);
 
  protected:
   Tensors forward(const Tensors& inputs, size_t n_outputs) override;
@@ -224,16 +223,27 @@ void TorchscriptModule::fill_slots() {
   }
 }
 
-// One copy for all the names of a parameter, which the file has once.
+// One copy for all the names of a parameter, which the file has once. A list may hold one of
+// another part of the tree than is saved.
+at::Tensor copy_for(const std::string& name, const Parameter& parameter,
+                    TorchscriptModule::Copies& copies) {
+  check_argument(parameter.has_value(), "parameter ", name,
+                 ": it has no values, since it is on the meta device");
+  parameter.check_complete();
+  at::Tensor& copy = copies[&parameter];
+  if (!copy.defined()) {
+    copy = parameter.tensor().detach().to(at::kCPU).clone();
+    copy.set_requires_grad(parameter.tensor().requires_grad());
+  }
+  return copy;
+}
+
 void TorchscriptModule::fill_slots_with_copies(Copies& copies) {
   for (const auto& [name, parameter] : parameters()) {
-    check_argument(parameter->has_value(), "parameter ", name,
-                   ": it has no values, since it is on the meta device");
-    parameter->check_complete();
-    at::Tensor& copy = copies[parameter.get()];
-    if (!copy.defined()) copy = parameter->tensor().detach().to(at::kCPU).clone();
-    copy.set_requires_grad(parameter->tensor().requires_grad());
-    script_.setattr(name, copy);
+    script_.setattr(name, copy_for(name, *parameter, copies));
+  }
+  for (const HeldParameter& held : held_) {
+    put_held(held, copy_for(held.parameter->canonical_name(), *held.parameter, copies));
   }
   for (const NamedBuffer& own : own_buffers()) {
     script_.setattr(own.name, own.buffer->value.to(at::kCPU).clone());
@@ -241,13 +251,6 @@ void TorchscriptModule::fill_slots_with_copies(Copies& copies) {
   if (script_.hasattr("training")) script_.setattr("training", training());
   for (const auto& [name, child] : children()) {
     static_cast<TorchscriptModule&>(*child).fill_slots_with_copies(copies);
-  }
-}
-
-void TorchscriptModule::put_held_copies(const Copies& copies) {
-  for (const HeldParameter& held : held_) put_held(held, copies.at(held.parameter.get()));
-  for (const auto& [name, child] : children()) {
-    static_cast<TorchscriptModule&>(*child).put_held_copies(copies);
   }
 }
 
@@ -481,7 +484,6 @@ void save_torchscript(Module& root, const std::string& path) {
   const at::NoGradGuard no_grad;
   TorchscriptModule::Copies copies;
   module->fill_slots_with_copies(copies);
-  module->put_held_copies(copies);
   std::ostringstream out;
   module->script().save(out);
   const std::string bytes = out.str();
