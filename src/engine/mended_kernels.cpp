@@ -5,16 +5,11 @@
 
 #include <mutex>
 
-// The kernels stand at BackendSelect, below autograd and above the CPU's own, to which they hand
-// tensors that these read right.
+#include "engine/backend_select.h"
+
+// The kernels hand tensors on that those below read right.
 namespace nxd {
 namespace {
-
-constexpr c10::DispatchKey kMendedKey = c10::DispatchKey::BackendSelect;
-
-constexpr c10::DispatchKeySet keys_below(c10::DispatchKeySet keys) {
-  return keys & c10::DispatchKeySet(c10::DispatchKeySet::FULL_AFTER, kMendedKey);
-}
 
 bool is_strided_on_cpu(const at::Tensor& tensor) {
   return tensor.device().is_cpu() && tensor.layout() == at::kStrided;
@@ -28,15 +23,15 @@ at::Tensor as_gelu_reads(const at::Tensor& gradient, const at::Tensor& input) {
 
 at::Tensor gelu_backward(c10::DispatchKeySet keys, const at::Tensor& gradient,
                          const at::Tensor& input, c10::string_view approximate) {
-  return at::_ops::gelu_backward::redispatch(keys_below(keys), as_gelu_reads(gradient, input),
-                                             input, approximate);
+  return at::_ops::gelu_backward::redispatch(keys_below_select(keys),
+                                             as_gelu_reads(gradient, input), input, approximate);
 }
 
 at::Tensor& gelu_backward_out(c10::DispatchKeySet keys, const at::Tensor& gradient,
                               const at::Tensor& input, c10::string_view approximate,
                               at::Tensor& out) {
   if (!is_strided_on_cpu(out)) {
-    return at::_ops::gelu_backward_grad_input::redispatch(keys_below(keys), gradient, input,
+    return at::_ops::gelu_backward_grad_input::redispatch(keys_below_select(keys), gradient, input,
                                                           approximate, out);
   }
   const at::Tensor values = gelu_backward(keys, gradient, input, approximate);
@@ -46,10 +41,10 @@ at::Tensor& gelu_backward_out(c10::DispatchKeySet keys, const at::Tensor& gradie
 at::Tensor& masked_scatter_in_place(c10::DispatchKeySet keys, at::Tensor& self,
                                     const at::Tensor& mask, const at::Tensor& source) {
   if (!is_strided_on_cpu(self) || self.is_contiguous()) {
-    return at::_ops::masked_scatter_::redispatch(keys_below(keys), self, mask, source);
+    return at::_ops::masked_scatter_::redispatch(keys_below_select(keys), self, mask, source);
   }
   at::Tensor values = self.contiguous();
-  at::_ops::masked_scatter_::redispatch(keys_below(keys), values, mask, source);
+  at::_ops::masked_scatter_::redispatch(keys_below_select(keys), values, mask, source);
   return self.copy_(values);
 }
 
@@ -62,7 +57,7 @@ void mend_kernels() {
   static std::once_flag once;
   std::call_once(once, [] {
     auto* library =
-        new (place) torch::Library(torch::Library::IMPL, "aten", kMendedKey, __FILE__, __LINE__);
+        new (place) torch::Library(torch::Library::IMPL, "aten", kSelectKey, __FILE__, __LINE__);
     library->impl("gelu_backward", TORCH_FN(gelu_backward));
     library->impl("gelu_backward.grad_input", TORCH_FN(gelu_backward_out));
     library->impl("masked_scatter_", TORCH_FN(masked_scatter_in_place));

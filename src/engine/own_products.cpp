@@ -12,18 +12,15 @@
 
 #include "core/base/environment.h"
 #include "core/kernels/float_gemm.h"
+#include "engine/backend_select.h"
 #include "engine/mended_kernels.h"
 
-// Kernels at BackendSelect, which libtorch leaves empty for these operators. Every call passes it
-// below autograd and above the CPU's own kernels, and goes on to these unless the thread is in a
-// scope.
+// Calls go on to the kernels below unless the thread is in a scope.
 namespace nxd {
 namespace {
 
 using kernels::GemmArgs;
 using kernels::Trans;
-
-constexpr c10::DispatchKey kProductsKey = c10::DispatchKey::BackendSelect;
 
 // Below so many multiplications a call of a kernel takes longer than libtorch's loop.
 constexpr int64_t kWorthAKernel = 1 << 10;
@@ -111,13 +108,9 @@ struct MatrixProduct {
   }
 };
 
-constexpr c10::DispatchKeySet keys_after(c10::DispatchKeySet keys) {
-  return keys & c10::DispatchKeySet(c10::DispatchKeySet::FULL_AFTER, kProductsKey);
-}
-
 at::Tensor mm(c10::DispatchKeySet keys, const at::Tensor& a, const at::Tensor& b) {
   const MatrixProduct product{a, b};
-  if (!product.is_ours(2)) return at::_ops::mm::redispatch(keys_after(keys), a, b);
+  if (!product.is_ours(2)) return at::_ops::mm::redispatch(keys_below_select(keys), a, b);
   at::Tensor out = product.empty_result();
   product.run(out);
   return out;
@@ -125,7 +118,7 @@ at::Tensor mm(c10::DispatchKeySet keys, const at::Tensor& a, const at::Tensor& b
 
 at::Tensor bmm(c10::DispatchKeySet keys, const at::Tensor& a, const at::Tensor& b) {
   const MatrixProduct product{a, b};
-  if (!product.is_ours(3)) return at::_ops::bmm::redispatch(keys_after(keys), a, b);
+  if (!product.is_ours(3)) return at::_ops::bmm::redispatch(keys_below_select(keys), a, b);
   at::Tensor out = product.empty_result();
   product.run(out);
   return out;
@@ -143,7 +136,7 @@ at::Tensor addmm(c10::DispatchKeySet keys, const at::Tensor& self, const at::Ten
     return self.dim() == 2 && self.size(0) == a.size(0) && self.size(1) == b.size(1) &&
            a.scalar_type() != at::kBFloat16;
   };
-  if (!fits()) return at::_ops::addmm::redispatch(keys_after(keys), self, a, b, beta, alpha);
+  if (!fits()) return at::_ops::addmm::redispatch(keys_below_select(keys), self, a, b, beta, alpha);
   at::Tensor out = product.empty_result();
   if (self.dim() == 1) {
     const at::Tensor bias = self.contiguous();
@@ -163,7 +156,7 @@ at::Tensor baddbmm(c10::DispatchKeySet keys, const at::Tensor& self, const at::T
                     is_dense_on_cpu(self) && self.scalar_type() == a.scalar_type() &&
                     a.scalar_type() != at::kBFloat16 &&
                     at::is_expandable_to(self.sizes(), {a.size(0), a.size(1), b.size(2)});
-  if (!ours) return at::_ops::baddbmm::redispatch(keys_after(keys), self, a, b, beta, alpha);
+  if (!ours) return at::_ops::baddbmm::redispatch(keys_below_select(keys), self, a, b, beta, alpha);
   at::Tensor out = product.empty_result();
   out.copy_(self.expand(out.sizes()));
   product.run(out, true);
@@ -178,7 +171,7 @@ void register_products() {
   std::call_once(once, [] {
     if (at::hasMKL() || env::plain_kernels()) return;
     auto* library =
-        new (place) torch::Library(torch::Library::IMPL, "aten", kProductsKey, __FILE__, __LINE__);
+        new (place) torch::Library(torch::Library::IMPL, "aten", kSelectKey, __FILE__, __LINE__);
     library->impl("mm", TORCH_FN(mm));
     library->impl("bmm", TORCH_FN(bmm));
     library->impl("addmm", TORCH_FN(addmm));
