@@ -29,12 +29,6 @@ std::string text_by(Get&& get) {
   return buffer;
 }
 
-std::string step_graph(nxd_graph_format_t format) {
-  return text_by([format](char* buf, size_t cap, size_t* needed) {
-    return nxd_device_get_step_graph(format, buf, cap, needed);
-  });
-}
-
 void test_tensors_move_and_are_computed_with(void**) {
   const Tensor x = wave({3, 4}, NXD_DTYPE_F32, 1);
   const Tensor there = moved(x, NXD_DEVICE_XLA);

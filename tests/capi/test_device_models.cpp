@@ -209,14 +209,6 @@ void automatic_casts(void**) {
   assert_true(got != losses(recorded(2, true), NXD_DTYPE_INVALID));
 }
 
-std::string step_graph() {
-  size_t needed = 0;
-  NXD_TEST_OK(nxd_device_get_step_graph(NXD_GRAPH_FORMAT_TEXT, nullptr, 0, &needed));
-  std::string text(needed, '\0');
-  NXD_TEST_OK(nxd_device_get_step_graph(NXD_GRAPH_FORMAT_TEXT, text.data(), text.size(), &needed));
-  return text;
-}
-
 // Replay calls the kernels that eager layers call, so that a loss has the same bits; plain kernels
 // are recorded operator by operator.
 void layers_record_kernels(void**) {
@@ -228,7 +220,7 @@ void layers_record_kernels(void**) {
       const double loss = run_backward(model.get(), oracle);
       if (layout.device != NXD_DEVICE_XLA) return loss;
       NXD_TEST_OK(nxd_mark_step(1));
-      const std::string graph = step_graph();
+      const std::string graph = step_graph(NXD_GRAPH_FORMAT_TEXT);
       for (const char* kernel : {"nxd::attention(", "nxd::rms_norm_backward(", "nxd::rope(",
                                  "nxd::swiglu(", "nxd::matrix_product("}) {
         NXD_TEST_CHECK((graph.find(kernel) == std::string::npos) == plain);
@@ -261,11 +253,7 @@ void steps_become_stablehlo(void**) {
         const Module model = create_model(ctx, config, layout);
         run_backward(model.get(), oracle);
         NXD_TEST_OK(nxd_mark_step(1));
-        size_t needed = 0;
-        NXD_TEST_OK(nxd_device_get_step_graph(NXD_GRAPH_FORMAT_STABLEHLO, nullptr, 0, &needed));
-        std::string text(needed, '\0');
-        NXD_TEST_OK(nxd_device_get_step_graph(NXD_GRAPH_FORMAT_STABLEHLO, text.data(), text.size(),
-                                              &needed));
+        const std::string text = step_graph(NXD_GRAPH_FORMAT_STABLEHLO);
         NXD_TEST_CHECK(text.find("operator = \"nxd::all_") != std::string::npos);
         for (size_t at = text.find("operator = \"aten::"); at != std::string::npos;
              at = text.find("operator = \"aten::", at + 1)) {

@@ -4,6 +4,7 @@
 #include "support/device.h"
 #include "support/model_support.h"
 #include "support/pjrt.h"
+#include "support/temp_dir.h"
 
 #include "support/check.h"
 
@@ -21,6 +22,9 @@ struct Setting {
   nxd_dtype_t dtype = NXD_DTYPE_F32;
   int microbatches = 1;
   bool fp32_grads = false;
+  nxd_reduce_t reduce = NXD_REDUCE_SUM;
+  // Before step 2 another optimizer goes on with a state that is saved in this directory.
+  const std::string* saved_at_2 = nullptr;
 
   std::string name() const {
     return "tp " + std::to_string(tp) + (sequence_parallel ? " sp" : "") + " dp " +
@@ -37,6 +41,7 @@ struct Ddp {
 struct Trained {
   std::vector<double> losses, norms;
   Named parameters;
+  std::string program;  // of the last step
 };
 
 std::string report() {
@@ -82,6 +87,19 @@ std::vector<Reading> run_passes(nxd_module_t* model, nxd_ddp_t* ddp, const Setti
   return readings;
 }
 
+Optimizer make_optimizer(nxd_module_t* model, nxd_ddp_t* ddp) {
+  nxd_adamw_options_t adamw = NXD_ADAMW_OPTIONS_INIT;
+  adamw.weight_decay = 0.1;
+  adamw.eps = 1e-6;
+  nxd_optimizer_t* made = nullptr;
+  if (ddp) {
+    NXD_TEST_OK(nxd_optimizer_create_adamw_ddp(ddp, &adamw, &made));
+  } else {
+    NXD_TEST_OK(nxd_optimizer_create_adamw(model, &adamw, &made));
+  }
+  return Optimizer(made);
+}
+
 Trained train(nxd_context_t* ctx, const Setting& setting, nxd_device_t device,
               const std::string& config, int steps) {
   Trained run;
@@ -92,38 +110,40 @@ Trained train(nxd_context_t* ctx, const Setting& setting, nxd_device_t device,
   const int64_t vocabulary = nlohmann::json::parse(config)["vocab_size"];
   int32_t copy = 0;
   NXD_TEST_OK(nxd_parallel_get_rank(ctx, NXD_AXIS_DATA, &copy));
-  nxd_adamw_options_t adamw = NXD_ADAMW_OPTIONS_INIT;
-  adamw.weight_decay = 0.1;
-  adamw.eps = 1e-6;
   Ddp ddp;
-  nxd_optimizer_t* made = nullptr;
   if (setting.stage >= 0) {
     nxd_ddp_options_t options = NXD_DDP_OPTIONS_INIT;
     options.zero_stage = setting.stage;
     options.bucket_bytes = 20000;
     options.fp32_grads = setting.fp32_grads;
+    options.reduce = setting.reduce;
     if (!NXD_TEST_OK(nxd_ddp_create(model.get(), &options, &ddp.handle))) return run;
-    NXD_TEST_OK(nxd_optimizer_create_adamw_ddp(ddp.handle, &adamw, &made));
-  } else {
-    NXD_TEST_OK(nxd_optimizer_create_adamw(model.get(), &adamw, &made));
   }
-  const Optimizer optimizer(made);
+  Optimizer optimizer = make_optimizer(model.get(), ddp.handle);
   nxd_finish_options_t finish = NXD_FINISH_OPTIONS_INIT;
-  finish.scale = 1.0 / (setting.dp * setting.microbatches);
+  const int summed = setting.reduce == NXD_REDUCE_SUM ? setting.dp : 1;
+  finish.scale = 1.0 / (summed * setting.microbatches);
   finish.max_norm = 1;
   for (int step = 0; step < steps; ++step) {
-    NXD_TEST_OK(nxd_optimizer_set_hyperparameter(made, -1, NXD_HYPERPARAMETER_LEARNING_RATE,
-                                                 1e-3 / (1 + 0.1 * step)));
+    if (step == 2 && setting.saved_at_2) {
+      const std::string path = *setting.saved_at_2 + "/" + std::to_string(device);
+      NXD_TEST_OK(nxd_optimizer_save(optimizer.get(), path.c_str()));
+      optimizer = make_optimizer(model.get(), ddp.handle);
+      NXD_TEST_OK(nxd_optimizer_load(optimizer.get(), path.c_str()));
+    }
+    NXD_TEST_OK(nxd_optimizer_set_hyperparameter(
+        optimizer.get(), -1, NXD_HYPERPARAMETER_LEARNING_RATE, 1e-3 / (1 + 0.1 * step)));
     const std::vector<Reading> readings =
         run_passes(model.get(), ddp.handle, setting, copy, step, vocabulary);
     nxd_step_report_t result = {};
     result.struct_size = sizeof result;
-    if (!NXD_TEST_OK(nxd_optimizer_step(made, &finish, &result))) break;
+    if (!NXD_TEST_OK(nxd_optimizer_step(optimizer.get(), &finish, &result))) break;
     NXD_TEST_OK(nxd_module_zero_grad(model.get()));
     NXD_TEST_OK(nxd_mark_step(1));
     for (const Reading& reading : readings) run.losses.push_back(reading.value);
     run.norms.push_back(result.norm);
   }
+  if (device == NXD_DEVICE_XLA) run.program = step_graph(NXD_GRAPH_FORMAT_STABLEHLO);
   run.parameters = whole_parameters(model.get());
   return run;
 }
@@ -152,8 +172,9 @@ std::vector<Trained> train_on_ranks(const Setting& setting, nxd_device_t device,
   return shared.runs;
 }
 
-void check(const Setting& setting, const std::string& config, int steps = kSteps,
-           double tol = 1e-5) {
+// Gives the last step's program of each rank.
+std::vector<std::string> check(const Setting& setting, const std::string& config,
+                               int steps = kSteps, double tol = 1e-5) {
   const std::string name = setting.name();
   const auto want = train_on_ranks(setting, NXD_DEVICE_CPU, config, steps);
   NXD_TEST_OK(nxd_device_reset_metrics());
@@ -177,6 +198,9 @@ void check(const Setting& setting, const std::string& config, int steps = kSteps
                        m.fallbacks == 0 &&
                        m.compiles <= static_cast<uint64_t>(2 * setting.tp * setting.dp);
   if (!as_many) fail_msg("%s: %s", name.c_str(), report().c_str());
+  std::vector<std::string> programs;
+  for (const Trained& run : got) programs.push_back(run.program);
+  return programs;
 }
 
 std::string changed(const std::string& config, const nlohmann::json& changes) {
@@ -195,24 +219,52 @@ void llama(void**) {
   }
 }
 
-// Ranks are threads here, which a plug-in runs together where they have one graph: not with ZeRO-1.
-int data_parallel_ranks() {
+bool has_plugin() {
   const char* backend = std::getenv("NXD_XLA_BACKEND");
-  return backend && std::string(backend) == "pjrt" ? 1 : 2;
+  return backend && std::string(backend) == "pjrt";
 }
 
-// Ranks that have one graph run it as replicas of one program.
-void data_parallel_threads(void**) { check(Setting{1, 2, false, 0}, LlamaOracle().config, 5); }
+std::string small_config() {
+  return changed(LlamaOracle().config, {{"hidden_size", 16}, {"intermediate_size", 44}});
+}
+
+// Ranks are threads here, which a plug-in runs as replicas of one program: they call no collective
+// of the host's. Five ranks cut each parameter into parts of one size, with padding behind the last
+// elements; of a norm's 16 the fifth has none.
+void data_parallel_threads(void**) {
+  check(Setting{1, 2, false, 0}, LlamaOracle().config, 5);
+  Setting mean{1, 2, false, 1};
+  mean.reduce = NXD_REDUCE_AVG;
+  for (const Setting& setting : {mean, Setting{1, 5, false, 1}, Setting{2, 2, true, 1}}) {
+    const std::vector<std::string> programs = check(setting, small_config(), 5);
+    for (const std::string& program : programs) {
+      assert_true(program == programs[0]);
+      assert_true(program.find("stablehlo.reduce_scatter") != std::string::npos);
+      assert_true(program.find("nxd_call") == std::string::npos);
+    }
+  }
+}
+
+// States of parts with padding, and of parts that are padding alone.
+void parts_that_are_saved(void**) {
+  const TempDir directory;
+  const std::string path = directory.path();
+  for (const nxd_dtype_t dtype : {NXD_DTYPE_F32, NXD_DTYPE_BF16}) {
+    Setting setting{1, 5, false, 1, dtype};
+    setting.saved_at_2 = &path;
+    check(setting, small_config(), 5, dtype == NXD_DTYPE_F32 ? 1e-5 : 5e-3);
+  }
+}
 
 void microbatches(void**) {
   const std::string config = LlamaOracle().config;
-  check(Setting{1, data_parallel_ranks(), false, 1, NXD_DTYPE_F32, 3}, config, 5);
+  check(Setting{1, 2, false, 1, NXD_DTYPE_F32, 3}, config, 5);
   check(Setting{1, 1, false, -1, NXD_DTYPE_F32, 3}, config, 5);
 }
 
 // F32 gradients of BF16 parameters, which add up over microbatches.
 void bf16_with_f32_gradients(void**) {
-  const Setting setting{1, data_parallel_ranks(), false, 1, NXD_DTYPE_BF16, 2, true};
+  const Setting setting{1, 2, false, 1, NXD_DTYPE_BF16, 2, true};
   check(setting, LlamaOracle().config, 5, 5e-3);
 }
 
@@ -238,6 +290,7 @@ int main() {
   if (const int skipped = nxd_test_set_pjrt_plugin()) return skipped;
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(llama),
+      cmocka_unit_test(parts_that_are_saved),
       cmocka_unit_test(microbatches),
       cmocka_unit_test(bf16_with_f32_gradients),
       cmocka_unit_test(gpt2_with_dropout),
@@ -246,10 +299,11 @@ int main() {
   // Each layout takes seconds to compile; tests/scripts/test_device_backends.sh has several ranks.
   const struct CMUnitTest through_a_plugin[] = {
       cmocka_unit_test(data_parallel_threads),
+      cmocka_unit_test(parts_that_are_saved),
       cmocka_unit_test(microbatches),
       cmocka_unit_test(bf16_with_f32_gradients),
   };
-  if (data_parallel_ranks() == 1) {
+  if (has_plugin()) {
     return cmocka_run_group_tests(through_a_plugin, nullptr, nullptr);
   }
   return cmocka_run_group_tests(tests, nullptr, nullptr);

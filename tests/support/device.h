@@ -16,6 +16,17 @@ inline nxd_device_metrics_t metrics() {
   return m;
 }
 
+// The graph of this thread's last step.
+inline std::string step_graph(nxd_graph_format_t format) {
+  size_t needed = 0;
+  NXD_TEST_OK(nxd_device_get_step_graph(format, nullptr, 0, &needed));
+  if (needed == 0) return "";
+  std::string text(needed, '\0');
+  NXD_TEST_OK(nxd_device_get_step_graph(format, text.data(), text.size(), &needed));
+  text.pop_back();
+  return text;
+}
+
 // True when graphs are compiled, and not replayed.
 inline bool through_a_plugin() {
   const char* backend = std::getenv("NXD_XLA_BACKEND");

@@ -13,8 +13,12 @@ constexpr int64_t kLineBytes = 64;
 
 }  // namespace
 
-BucketPlan::BucketPlan(const std::vector<Parameter>& parameters, int64_t bucket_bytes, int ranks)
-    : ranks_(ranks), bucket_of_(parameters.size(), -1), offset_of_(parameters.size(), 0) {
+BucketPlan::BucketPlan(const std::vector<Parameter>& parameters, int64_t bucket_bytes, int ranks,
+                       Parts parts)
+    : ranks_(ranks),
+      parts_(parts),
+      bucket_of_(parameters.size(), -1),
+      offset_of_(parameters.size(), 0) {
   check_internal(ranks >= 1 && bucket_bytes > 0, "bucket plan: ", ranks, " ranks, ", bucket_bytes,
                  " bytes");
   // The bucket of each dtype that still takes parameters.
@@ -27,7 +31,10 @@ BucketPlan::BucketPlan(const std::vector<Parameter>& parameters, int64_t bucket_
       return buckets_[bucket].dtype == parameter.dtype &&
              buckets_[bucket].value_dtype == parameter.value_dtype;
     });
-    if (found != open.end() && (buckets_[*found].used + parameter.count) * size > bucket_bytes) {
+    const bool is_full =
+        found != open.end() &&
+        (has_parts_alike() || (buckets_[*found].used + parameter.count) * size > bucket_bytes);
+    if (is_full) {
       open.erase(found);
       found = open.end();
     }
@@ -44,7 +51,7 @@ BucketPlan::BucketPlan(const std::vector<Parameter>& parameters, int64_t bucket_
   }
   for (Bucket& bucket : buckets_) {
     const int64_t line = kLineBytes / static_cast<int64_t>(dtype_size(bucket.dtype));
-    bucket.size = round_up(bucket.used, line * ranks);
+    bucket.size = round_up(bucket.used, has_parts_alike() ? ranks : line * ranks);
   }
 }
 

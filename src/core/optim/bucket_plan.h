@@ -25,7 +25,7 @@ class BucketPlan {
   struct Bucket {
     nxd_dtype_t dtype;
     int64_t used;  // elements; the rest, up to size, is padding
-    int64_t size;  // divides among the ranks into parts of whole cache lines
+    int64_t size;  // divides among the ranks
     std::vector<Item> items;
     nxd_dtype_t value_dtype = NXD_DTYPE_INVALID;
   };
@@ -37,20 +37,28 @@ class BucketPlan {
     int64_t count;
   };
 
+  enum class Parts {
+    kWholeLines,  // of several parameters, in whole cache lines
+    kAlike,       // of one parameter: every rank's have one size, to be run as one program
+  };
+
   // Buckets take parameters from the last to the first, since backward passes end with the first,
   // and of one dtype each, of gradients and of values; a parameter is never cut. Empty parameters
   // are in no bucket.
-  BucketPlan(const std::vector<Parameter>& parameters, int64_t bucket_bytes, int ranks);
+  BucketPlan(const std::vector<Parameter>& parameters, int64_t bucket_bytes, int ranks,
+             Parts parts = Parts::kWholeLines);
 
   const std::vector<Bucket>& buckets() const { return buckets_; }
   // The bucket of a parameter; -1 for an empty one.
   int bucket_of(size_t parameter) const { return bucket_of_[parameter]; }
   int64_t offset_of(size_t parameter) const { return offset_of_[parameter]; }
   int ranks() const { return ranks_; }
+  bool has_parts_alike() const { return parts_ == Parts::kAlike; }
 
   // Elements of a rank's part, which starts at rank times this.
   int64_t part_size(size_t bucket) const { return buckets_[bucket].size / ranks_; }
-  // The segments of a bucket's parameters that lie in a rank's part.
+  // The segments of a bucket's parameters that lie in a rank's part: none where it has padding
+  // alone.
   std::vector<Segment> part(size_t bucket, int rank) const;
   // All of a bucket's parameters.
   std::vector<Segment> full(size_t bucket) const;
@@ -59,6 +67,7 @@ class BucketPlan {
   std::vector<Segment> segments_between(size_t bucket, int64_t begin, int64_t end) const;
 
   int ranks_;
+  Parts parts_;
   std::vector<Bucket> buckets_;
   std::vector<int> bucket_of_;
   std::vector<int64_t> offset_of_;

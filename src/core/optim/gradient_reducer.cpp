@@ -61,7 +61,9 @@ GradientReducer::GradientReducer(std::shared_ptr<ParameterSource> source, const 
     : source_(std::move(source)),
       options_(options),
       group_(source_->groups().data),
-      plan_(sizes_of(*source_), options.bucket_bytes, ranks_of(*source_)),
+      plan_(sizes_of(*source_), options.bucket_bytes, ranks_of(*source_),
+            options.scatter && source_->wants_parts_alike() ? BucketPlan::Parts::kAlike
+                                                            : BucketPlan::Parts::kWholeLines),
       marked_(source_->size()),
       unused_(source_->size()),
       unmarked_(plan_.buckets().size()),

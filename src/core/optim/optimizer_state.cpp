@@ -34,19 +34,25 @@ OptimizerState::OptimizerState(const ParameterSource& source) {
     if (source.info(i).count() == 0) continue;
     Span span;
     span.parameter = i;
-    span.count = source.info(i).count();
+    span.count = span.room = source.info(i).count();
     spans_.push_back(std::move(span));
   }
 }
 
 OptimizerState::OptimizerState(const ParameterSource& source, const BucketPlan& plan, int rank) {
-  static_cast<void>(source);
   for (size_t bucket = 0; bucket < plan.buckets().size(); ++bucket) {
-    for (const BucketPlan::Segment& segment : plan.part(bucket, rank)) {
+    std::vector<BucketPlan::Segment> segments = plan.part(bucket, rank);
+    if (segments.empty() && plan.has_parts_alike()) {
+      const size_t parameter = plan.buckets()[bucket].items[0].parameter;
+      const int64_t end = source.info(parameter).count();
+      segments.push_back({parameter, end, end, 0});
+    }
+    for (const BucketPlan::Segment& segment : segments) {
       Span span;
       span.parameter = segment.parameter;
       span.begin = segment.parameter_offset;
       span.count = segment.count;
+      span.room = plan.has_parts_alike() ? plan.part_size(bucket) : segment.count;
       span.bucket = static_cast<int>(bucket);
       span.bucket_offset = segment.bucket_offset;
       spans_.push_back(std::move(span));
@@ -59,7 +65,7 @@ nxd_dtype_t OptimizerState::state_dtype(const ParameterInfo& info) {
 }
 
 OptimizerState::Block OptimizerState::make_block(const Span& span, const ParameterInfo& info) {
-  const size_t bytes = static_cast<size_t>(span.count) * dtype_size(state_dtype(info));
+  const size_t bytes = static_cast<size_t>(span.room) * dtype_size(state_dtype(info));
   Block block(bytes);
   std::memset(block.get(), 0, bytes);
   return block;
@@ -94,7 +100,7 @@ uint64_t OptimizerState::bytes(const ParameterSource& source) const {
   uint64_t sum = 0;
   for (const Span& span : spans_) {
     const uint64_t each =
-        static_cast<uint64_t>(span.count) * dtype_size(state_dtype(source.info(span.parameter)));
+        static_cast<uint64_t>(span.room) * dtype_size(state_dtype(source.info(span.parameter)));
     sum += each * (span.states.size() + (span.master ? 1 : 0));
   }
   return sum;

@@ -31,6 +31,9 @@ class OptimizerState {
     size_t parameter = 0;
     int64_t begin = 0;  // within this rank's shard
     int64_t count = 0;
+    // Elements that states have room for, zeros behind those of the span: parts that are alike have
+    // one size on every rank, also where a parameter's elements end before.
+    int64_t room = 0;
     int bucket = -1;  // of a part
     int64_t bucket_offset = 0;
     int64_t updates = 0;
@@ -57,7 +60,7 @@ class OptimizerState {
 
   // Makes a span's states, as zeros, when it has none yet.
   static void make_states(Span& span, const ParameterInfo& info, size_t count);
-  // Memory for a span's elements in the state's dtype, as zeros.
+  // Memory for a span's room in the state's dtype, as zeros.
   static Block make_block(const Span& span, const ParameterInfo& info);
   static const std::vector<RandomSpan>& random_spans(Span& span, const ParameterInfo& info);
 

@@ -70,6 +70,8 @@ class ParameterSource {
   // For parameters whose values are not known before a graph has run; null for all others. It
   // refers to this.
   virtual std::unique_ptr<StepRecorder> make_step_recorder();
+  // See BucketPlan::Parts. The same on all ranks.
+  virtual bool wants_parts_alike() const { return false; }
   // Gives a parameter that has no gradient one: zeros, or what lies in its bucket where
   // gradients are views of a reducer's buckets.
   virtual void make_zero_gradient(size_t index) = 0;

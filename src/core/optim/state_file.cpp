@@ -119,7 +119,8 @@ Block read_block(const SafetensorsReader& reader, const std::string& name,
                  const ParameterInfo& info, const Span& span) {
   const nxd_dtype_t dtype = OptimizerState::state_dtype(info);
   const size_t element = element_size(info);
-  Block block(static_cast<size_t>(span.count) * element);
+  Block block = OptimizerState::make_block(span, info);
+  if (span.count == 0) return block;
   if (info.order.is_c()) {
     reader.read_span(name, info.shard, span.begin, span.count, block.get(), dtype);
     return block;

@@ -15,6 +15,7 @@ OptimizerState share_states(const StateView& view) {
     share.parameter = span.parameter;
     share.begin = span.begin;
     share.count = span.count;
+    share.room = span.room;
     share.updates = span.updates;
     if (view.is_written()) {
       for (const OptimizerState::Block& state : span.states) share.states.push_back(state.share());

@@ -77,10 +77,11 @@ HloValue ExchangeLowering::lower(const RecordedExchange& exchange, const HloValu
   switch (exchange.kind) {
     case RecordedExchange::Kind::kAllGather: return hlo_.all_gather(x, exchange.dim, groups);
     case RecordedExchange::Kind::kReduceScatter:
-      return hlo_.reduce_scatter(operation, x, exchange.dim, groups);
     case RecordedExchange::Kind::kAllReduce: break;
   }
-  const HloValue reduced = hlo_.all_reduce(operation, x, groups);
+  const bool scatters = exchange.kind == RecordedExchange::Kind::kReduceScatter;
+  const HloValue reduced = scatters ? hlo_.reduce_scatter(operation, x, exchange.dim, groups)
+                                    : hlo_.all_reduce(operation, x, groups);
   if (exchange.reduce != NXD_REDUCE_AVG) return reduced;
   const HloValue wide = hlo_.convert(reduced, wide_dtype(x.dtype));
   const auto size = static_cast<double>(exchange.ranks.size());

@@ -291,6 +291,17 @@ HloValue HloBuilder::overwritten(const HloValue& x, const HloValue& part, int64_
   return add("dynamic_update_slice", operands, x.dtype, x.sizes);
 }
 
+HloValue HloBuilder::part_at(const HloValue& x, const HloValue& index) {
+  std::vector<HloValue> operands{x, index};
+  for (int64_t d = 1; d < x.dim(); ++d) operands.push_back(constant(int64_t{0}, index.dtype));
+  HloSizes sizes = x.sizes;
+  sizes[0] = 1;
+  const HloValue kept =
+      add("dynamic_slice", operands, x.dtype, sizes, "slice_sizes = " + hlo_array(sizes));
+  sizes.erase(sizes.begin());
+  return reshape(kept, sizes);
+}
+
 HloValue HloBuilder::reduce(std::string_view operation, const HloValue& initial, const HloValue& x,
                             HloSizes dims, bool keep) {
   std::sort(dims.begin(), dims.end());

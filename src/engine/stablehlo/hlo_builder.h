@@ -85,6 +85,8 @@ class HloBuilder {
   // As ATen does: x's dimensions are the last ones, and those of size 1 are repeated.
   HloValue broadcast(const HloValue& x, const HloSizes& sizes);
   HloValue slice(const HloValue& x, int64_t dim, int64_t begin, int64_t end, int64_t step = 1);
+  // One part of a stack along dimension 0; index is a number without dimensions.
+  HloValue part_at(const HloValue& x, const HloValue& index);
   // Zeros before and after along one dimension, and between its elements.
   HloValue pad(const HloValue& x, int64_t dim, int64_t low, int64_t high, int64_t between);
   HloValue concatenate(const std::vector<HloValue>& parts, int64_t dim);

@@ -1,5 +1,8 @@
-// The end of a training step; engine/training/recorded_step.cpp says what these nodes take.
+// The end of a training step; recorded_step.cpp and recorded_parts.cpp of engine/training say what
+// these nodes take.
+#include <functional>
 #include <limits>
+#include <numeric>
 
 #include "engine/stablehlo/lowering.h"
 
@@ -120,6 +123,27 @@ void sgd(NodeLowering& n) {
   u.give_value(hlo.minus(u.old, hlo.times(u.number(0), d)));
 }
 
+int64_t elements_of(const HloSizes& sizes) {
+  return std::accumulate(sizes.begin(), sizes.end(), int64_t{1}, std::multiplies<>());
+}
+
+void padded_elements(NodeLowering& n) {
+  const int64_t elements = elements_of(n.tensor(0).sizes);
+  const HloValue flat = n.hlo.reshape(n.tensor(0), {elements});
+  n.give(n.hlo.pad(flat, 0, 0, n.sizes()[0] - elements, 0));
+}
+
+void own_part(NodeLowering& n) {
+  const int64_t part = n.sizes()[0];
+  n.give(
+      n.hlo.part_at(n.hlo.reshape(n.tensor(0), {n.tensor(0).size(0) / part, part}), n.tensor(1)));
+}
+
+void put_parameters(NodeLowering& n) {
+  const HloSizes sizes = n.sizes();
+  n.give(n.hlo.reshape(n.hlo.slice(n.tensor(0), 0, 0, elements_of(sizes)), sizes));
+}
+
 }  // namespace
 
 const Lowerings& update_lowerings() {
@@ -127,6 +151,9 @@ const Lowerings& update_lowerings() {
       {"nxd::adamw", adamw},
       {"nxd::clip_factor", clip_factor},
       {"nxd::norm_of_gradients", norm_of_gradients},
+      {"nxd::own_part", own_part},
+      {"nxd::padded_elements", padded_elements},
+      {"nxd::put_parameters", put_parameters},
       {"nxd::sgd", sgd},
   };
   return all;

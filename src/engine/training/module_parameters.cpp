@@ -8,6 +8,7 @@
 #include "core/base/dtype.h"
 #include "core/world/trained_axes.h"
 #include "engine/device/device_tensor.h"
+#include "engine/device/replay_plan.h"
 #include "engine/module/module_tree.h"
 #include "engine/tensor/dtype_map.h"
 #include "engine/tensor/pooled_tensor.h"
@@ -86,6 +87,11 @@ bool ModuleParameters::has_gradient(size_t index) {
 
 std::unique_ptr<StepRecorder> ModuleParameters::make_step_recorder() {
   return std::make_unique<RecordedStep>(*this);
+}
+
+// A plug-in may run the graphs of all ranks as replicas of one program.
+bool ModuleParameters::wants_parts_alike() const {
+  return !slots_.empty() && is_recorded(parameter(0).tensor()) && has_graph_compiler();
 }
 
 void ModuleParameters::make_zero_gradient(size_t index) {

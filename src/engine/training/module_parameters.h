@@ -23,6 +23,7 @@ class ModuleParameters : public ParameterSource {
   ParameterBuffers buffers(size_t index) override;
   bool has_gradient(size_t index) override;
   std::unique_ptr<StepRecorder> make_step_recorder() override;
+  bool wants_parts_alike() const override;
   // INVALID_STATE unless the parameter has the values that this has been made for.
   void check_value(size_t index) const;
   // Wherever it is kept: the tensor's own, or another of other dtype.

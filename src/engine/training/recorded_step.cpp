@@ -6,6 +6,7 @@
 //   nxd::clip_factor        the norm, what gradients are multiplied by, whether that is finite
 //   nxd::adamw, nxd::sgd    for each parameter, whose memory and whose states' it overwrites
 //   nxd::gather_parameters  with ZeRO-1: the parts of all ranks, for each bucket
+// Where a plug-in runs graphs, ZeRO-1 has the nodes of recorded_parts.cpp for each parameter.
 // Replay runs the kernels that eager training runs; a compiler lowers all but those that exchange.
 #include "engine/training/recorded_step.h"
 
@@ -20,6 +21,7 @@
 #include "engine/device/recorder.h"
 #include "engine/tensor/dtype_map.h"
 #include "engine/tensor/pooled_tensor.h"
+#include "engine/training/recorded_parts.h"
 
 namespace nxd {
 namespace {
@@ -205,10 +207,15 @@ DeviceValuePtr record_norm_over_ranks(const OptimizerGroups& groups, bool over_d
   call.is_effect = true;
   call.results = {own->meta};
   const nxd_reduce_t reduce = std::isinf(type) ? NXD_REDUCE_MAX : NXD_REDUCE_SUM;
-  for (const auto& group : {groups.tensor, groups.pipeline, over_data ? groups.data : nullptr}) {
+  using Groups = std::vector<std::shared_ptr<ProcessGroup>>;
+  const bool has_stages = groups.pipeline && groups.pipeline->size() > 1;
+  for (const auto& group : over_data&& groups.world ? Groups{groups.world}
+                                                    : Groups{groups.tensor, groups.pipeline,
+                                                             over_data ? groups.data : nullptr}) {
     if (!group || group->size() == 1) continue;
     call.exchanges.push_back(exchange_over(group, RecordedExchange::Kind::kAllReduce, reduce));
-    call.exchanges.back().all_record = group != groups.pipeline;
+    call.exchanges.back().all_record =
+        !has_stages || (group != groups.pipeline && group != groups.world);
   }
   if (call.exchanges.empty()) return own;
   call.function = [groups, over_data, type](const std::vector<at::Tensor>& in) {
@@ -321,6 +328,13 @@ bool RecordedStep::has_present(size_t bucket) const {
 }
 
 void RecordedStep::scatter_bucket(size_t bucket, nxd_reduce_t reduce, std::vector<Gradient>& own) {
+  if (plan_->has_parts_alike()) {
+    const RecordedParts parts(*plan_, bucket, source_.groups().data);
+    at::Tensor& part = parts_[{parts.parameter(), parts.begin()}];
+    part = device_tensor(parts.scatter(value_of(source_.gradient(parts.parameter())), reduce));
+    own.push_back({parts.parameter(), &part});
+    return;
+  }
   const auto places = std::make_shared<const RecordedBucket>(*plan_, bucket, source_.groups().data);
   const at::ScalarType dtype = to_scalar_type(plan_->buckets()[bucket].dtype);
   RecordedCall call{"nxd::scatter_gradients"};
@@ -406,8 +420,8 @@ DeviceValuePtr RecordedStep::numbers(const RecordedUpdate& update) {
 void RecordedStep::update(RecordedUpdate given) {
   const at::NoGradGuard no_grad;
   const auto update = std::make_shared<const RecordedUpdate>(std::move(given));
-  const at::Tensor tensor = values_of(update->parameter, update->begin, update->count);
-  const DeviceValuePtr values = value_of(tensor);
+  const at::Tensor& parameter = source_.parameter(update->parameter).tensor();
+  const DeviceValuePtr values = values_of(*update);
   const Place place{update->parameter, update->begin};
   std::vector<void*> places = update->states;
   if (update->master) places.insert(places.begin(), update->master);
@@ -432,11 +446,17 @@ void RecordedStep::update(RecordedUpdate given) {
   if (plan_) {
     updated_[place] = updated;
   } else {
-    take_recorded_value(tensor, updated);
+    take_recorded_value(parameter, updated);
   }
 }
 
 void RecordedStep::gather_bucket(size_t bucket) {
+  if (plan_->has_parts_alike()) {
+    const RecordedParts parts(*plan_, bucket, source_.groups().data);
+    const at::Tensor& parameter = source_.parameter(parts.parameter()).tensor();
+    const DeviceValuePtr& own = updated_.at({parts.parameter(), parts.begin()});
+    return take_recorded_value(parameter, parts.gather(own, value_of(parameter)));
+  }
   const auto places = std::make_shared<const RecordedBucket>(*plan_, bucket, source_.groups().data);
   RecordedCall call{"nxd::gather_parameters"};
   call.attributes = text("group ", places->group->name(), ", bucket ", bucket);
@@ -447,7 +467,7 @@ void RecordedStep::gather_bucket(size_t bucket) {
     inputs.push_back(
         found != updated_.end()
             ? found->second
-            : value_of(values_of(segment.parameter, segment.parameter_offset, segment.count)));
+            : value_of(span_of(segment.parameter, segment.parameter_offset, segment.count)));
   }
   for (const BucketPlan::Segment& segment : places->all) {
     const at::Tensor& parameter = source_.parameter(segment.parameter).tensor();
@@ -471,9 +491,18 @@ void RecordedStep::gather() {
   parts_.clear();
 }
 
-at::Tensor RecordedStep::values_of(size_t parameter, int64_t begin, int64_t count) const {
-  const at::Tensor& whole = source_.parameter(parameter).tensor();
-  return plan_ ? whole.detach().view({-1}).narrow(0, begin, count) : whole;
+at::Tensor RecordedStep::span_of(size_t parameter, int64_t begin, int64_t count) const {
+  return source_.parameter(parameter).tensor().detach().view({-1}).narrow(0, begin, count);
+}
+
+DeviceValuePtr RecordedStep::values_of(const RecordedUpdate& update) const {
+  const DeviceValuePtr whole = value_of(source_.parameter(update.parameter).tensor());
+  if (!plan_) return whole;
+  if (!plan_->has_parts_alike()) {
+    return value_of(span_of(update.parameter, update.begin, update.count));
+  }
+  const auto bucket = static_cast<size_t>(plan_->bucket_of(update.parameter));
+  return RecordedParts(*plan_, bucket, source_.groups().data).own_part(whole);
 }
 
 bool RecordedStep::has_ended() const {

@@ -42,8 +42,10 @@ class RecordedStep final : public StepRecorder {
   void scatter_bucket(size_t bucket, nxd_reduce_t reduce, std::vector<Gradient>& own);
   void gather_bucket(size_t bucket);
   bool has_present(size_t bucket) const;
-  // This rank's part of a parameter's values, flat; the parameter itself without a plan.
-  at::Tensor values_of(size_t parameter, int64_t begin, int64_t count) const;
+  // A part of a parameter's values, flat.
+  at::Tensor span_of(size_t parameter, int64_t begin, int64_t count) const;
+  // This rank's part of the values; all of them without a plan.
+  DeviceValuePtr values_of(const RecordedUpdate& update) const;
   void sum_over_data(const std::vector<Gradient>& gradients, nxd_reduce_t reduce) const;
   void sum_over_gradient_groups(const std::vector<Gradient>& gradients) const;
   DeviceValuePtr joined_norm_of(const std::vector<Gradient>& gradients, double type) const;

@@ -86,9 +86,14 @@ void check_items(const BucketPlan& plan, const Parameters& parameters, int64_t b
     }
     assert_true(bucket.used == offset && bucket.size >= offset);
     assert_true(bucket.items.size() == 1 || offset * size <= bucket_bytes);
-    assert_int_equal(plan.part_size(b) * size % 64, 0);
     assert_int_equal(plan.part_size(b) * plan.ranks(), bucket.size);
-    assert_true((bucket.size - bucket.used) * size < 64 * plan.ranks());
+    if (plan.has_parts_alike()) {
+      assert_int_equal(bucket.items.size(), 1);
+      assert_true(bucket.size - bucket.used < plan.ranks());
+    } else {
+      assert_int_equal(plan.part_size(b) * size % 64, 0);
+      assert_true((bucket.size - bucket.used) * size < 64 * plan.ranks());
+    }
   }
   for (size_t i = 0; i < parameters.size(); ++i) {
     assert_true((parameters[i].count > 0) == (seen.count(i) == 1));
@@ -128,9 +133,11 @@ void properties(void**) {
     const Parameters parameters = random_parameters(random, static_cast<size_t>(trial % 41));
     const int64_t bucket_bytes = sizes[trial % 5];
     const int ranks = 1 + trial % 9;
-    const BucketPlan plan(parameters, bucket_bytes, ranks);
-    check_items(plan, parameters, bucket_bytes);
-    check_parts(plan);
+    for (const auto parts : {BucketPlan::Parts::kWholeLines, BucketPlan::Parts::kAlike}) {
+      const BucketPlan plan(parameters, bucket_bytes, ranks, parts);
+      check_items(plan, parameters, bucket_bytes);
+      check_parts(plan);
+    }
   }
 }
 
