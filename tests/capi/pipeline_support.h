@@ -95,6 +95,7 @@ struct PipelineTask {
   bool average = false;                 // gradients over data-parallel ranks; else their sum
   int steps = 3;
   double learning_rate = 0.1;
+  bool fp32_grads = false;  // with ZeRO-1
 };
 
 inline Pipeline make_pipeline(nxd_module_t* model, const std::vector<Tensor>& batch,
@@ -126,6 +127,7 @@ inline void train_rank(nxd_context_t* ctx, const PipelineLayout& layout, const P
   if (layout.zero1) {
     nxd_ddp_options_t ddp_options = NXD_DDP_OPTIONS_INIT;
     ddp_options.zero_stage = 1;
+    ddp_options.fp32_grads = task.fp32_grads;
     nxd_ddp_t* made = nullptr;
     if (!NXD_TEST_OK(nxd_ddp_create(local, &ddp_options, &made))) return;
     ddp.reset(made);

@@ -15,10 +15,11 @@ std::string config() {
   return out.dump();
 }
 
-PipelineTask task_on(nxd_device_t device, bool sequence_parallel) {
+PipelineTask task_on(nxd_device_t device, bool sequence_parallel,
+                     nxd_dtype_t dtype = NXD_DTYPE_F32) {
   PipelineTask task;
   task.make = [=](nxd_context_t* ctx) {
-    Layout layout{1, sequence_parallel};
+    Layout layout{1, sequence_parallel, dtype};
     layout.device = device;
     return create_model(ctx, config(), layout);
   };
@@ -57,11 +58,28 @@ void trains_as_eagerly(void**) {
   }
 }
 
+// The shared weight's gradient comes after the backward passes, in BF16, to where F32 ones lie.
+void f32_gradients_of_a_shared_weight(void**) {
+  const PipelineLayout layout{1, 2, 1, 1, NXD_PP_SCHEDULE_DEFAULT, false, true};
+  std::vector<PipelineRun> runs;
+  for (const nxd_device_t device : {NXD_DEVICE_CPU, NXD_DEVICE_XLA}) {
+    PipelineTask task = task_on(device, false, NXD_DTYPE_BF16);
+    task.fp32_grads = true;
+    runs.push_back(train_pipeline(layout, task));
+  }
+  assert_int_equal(runs[1].norms.size(), runs[0].norms.size());
+  for (size_t i = 0; i < runs[0].norms.size(); ++i) {
+    check_loss("norm", runs[1].norms[i], runs[0].norms[i], 2e-2);
+    check_loss("loss", runs[1].losses[i], runs[0].losses[i], 1e-2);
+  }
+}
+
 }  // namespace
 
 int main() {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(trains_as_eagerly),
+      cmocka_unit_test(f32_gradients_of_a_shared_weight),
   };
   return cmocka_run_group_tests(tests, nullptr, nullptr);
 }

@@ -37,7 +37,8 @@ std::vector<double> losses_of(int ranks, nxd_dtype_t exchanged, bool sequence_pa
       nxd_tensor_t* of = loss.get();
       NXD_TEST_OK(nxd_backward(&of, nullptr, 1, 0));
       NXD_TEST_OK(nxd_optimizer_step(adamw.get(), nullptr, nullptr));
-      if (rank == 0) losses.push_back(item(loss.get()));
+      const double value = item(loss.get());  // on all ranks: it may run what they have recorded
+      if (rank == 0) losses.push_back(value);
     }
   });
   return losses;

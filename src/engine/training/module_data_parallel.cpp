@@ -157,8 +157,11 @@ ParameterBuffers BucketedParameters::buffers(size_t index) {
   return found;
 }
 
+// Other code than a backward pass, such as that of parameters that stages share, leaves gradients of
+// the parameter's dtype.
 at::Tensor& BucketedParameters::gradient(size_t index) {
   Parameter& p = parameter(index);
+  if (is_recorded(p.tensor())) record_gradient(index);
   return is_wide(index) ? p.main_grad() : p.tensor().mutable_grad();
 }
 
