@@ -54,10 +54,12 @@ double largest_distance(const std::vector<double>& got, const std::vector<double
 }
 
 // How far a gradient is from the recorded one, of f64: the root of the squares of the differences
-// of its elements as a part of its norm. The farthest of all.
+// of its elements as a part of its norm, or of a hundredth of all gradients', since that of a key's
+// bias is 0 but for rounding. The farthest of all.
 double farthest_gradient(const ModelOracle& oracle, const Named& gradients) {
   const std::vector<double> recorded = read_npy<double>(oracle.directory + "/gradients.npy").values;
-  double worst = 0;
+  double worst = 0, all = 0;
+  for (const double x : recorded) all += x * x;
   size_t at = 0;
   for (const auto& [name, gradient] : gradients) {
     assert_true(at + gradient.size() <= recorded.size());
@@ -67,7 +69,7 @@ double farthest_gradient(const ModelOracle& oracle, const Named& gradients) {
       whole += recorded[at] * recorded[at];
       ++at;
     }
-    const double part = std::sqrt(difference / whole);
+    const double part = std::sqrt(difference / std::max(whole, 1e-4 * all));
     worst = std::isnan(part) ? INFINITY : std::max(worst, part);
   }
   assert_int_equal(at, recorded.size());
@@ -77,7 +79,7 @@ double farthest_gradient(const ModelOracle& oracle, const Named& gradients) {
 // Bounds are twice what was measured over both models and all layouts: losses along 20
 // steps 2.8e-3, the first norm 1.2e-3, elements of gradients 1.6e-2. BF16's spacing is 2^-8, 4e-3,
 // and a gradient is a product of some ten roundings of half of that each.
-void check_model(const char* name) {
+void check_model(const char* name, double gradients = 0.03) {
   const ModelOracle oracle(name);
   std::vector<double> recorded = oracle.expected["loss_traj"].get<std::vector<double>>();
   recorded.push_back(oracle.expected["loss_after_20"]);
@@ -97,7 +99,7 @@ void check_model(const char* name) {
         // Not that of F32: products were rounded.
         assert_true(distance > 1e-5);
         const double farthest = farthest_gradient(oracle, run.gradients);
-        if (!(farthest < 0.03)) fail_msg("%s: %s: %g", name, layout.name().c_str(), farthest);
+        if (!(farthest < gradients)) fail_msg("%s: %s: %g", name, layout.name().c_str(), farthest);
         check_loss("norm of the gradients", run.norms[0], oracle.expected["grad_norm_total"],
                    0.0024);
       }
@@ -113,6 +115,16 @@ void llama(void**) { check_model("llama_tiny"); }
 void gpt2(void**) { check_model("gpt2_tiny"); }
 
 void gpt_neox(void**) { check_model("gpt_neox_tiny"); }
+
+void mistral(void**) { check_model("mistral_tiny"); }
+
+void qwen2(void**) { check_model("qwen2_tiny"); }
+
+// Norms of heads give F32, beside values of 16 bits.
+void qwen3(void**) { check_model("qwen3_tiny"); }
+
+// 3.5e-2 was measured: a norm follows each residual.
+void bert(void**) { check_model("bert_tiny", 0.07); }
 
 // Loss with and without the logits in memory, and the dtypes of both.
 void outputs(void**) {
@@ -144,10 +156,9 @@ void outputs(void**) {
 
 int main() {
   const CMUnitTest tests[] = {
-      cmocka_unit_test(llama),
-      cmocka_unit_test(gpt2),
-      cmocka_unit_test(gpt_neox),
-      cmocka_unit_test(outputs),
+      cmocka_unit_test(llama),   cmocka_unit_test(gpt2),    cmocka_unit_test(gpt_neox),
+      cmocka_unit_test(mistral), cmocka_unit_test(qwen2),   cmocka_unit_test(qwen3),
+      cmocka_unit_test(bert),    cmocka_unit_test(outputs),
   };
   return cmocka_run_group_tests(tests, nullptr, nullptr);
 }

@@ -10,6 +10,7 @@
 #include "core/kernels/attention.h"
 #include "core/kernels/elementwise.h"
 #include "engine/device/kernel_call.h"
+#include "engine/ops/autocast.h"
 #include "engine/ops/collectives.h"
 #include "engine/ops/compute.h"
 #include "engine/tensor/dtype_map.h"
@@ -289,8 +290,14 @@ at::Tensor key_mask(ProcessGroup& group, const at::Tensor& mask, int64_t batch, 
   return mask.ne(0).to(at::kByte).contiguous();
 }
 
-at::Tensor attention(const Context& context, const AttentionArgs& args, const at::Tensor& q,
-                     const at::Tensor& k, const at::Tensor& v) {
+at::Tensor attention(const Context& context, const AttentionArgs& args, const at::Tensor& queries,
+                     const at::Tensor& keys, const at::Tensor& values) {
+  // A norm of heads gives F32 beside values of a product's 16 bits.
+  const at::Tensor q = cast_lower(queries), k = cast_lower(keys), v = cast_lower(values);
+  check_argument(q.scalar_type() == k.scalar_type() && q.scalar_type() == v.scalar_type(),
+                 "attention: expected queries, keys and values of one dtype, got ",
+                 c10::toString(q.scalar_type()), ", ", c10::toString(k.scalar_type()), " and ",
+                 c10::toString(v.scalar_type()));
   if (!use_fused(context, q)) return reference_attention(args, q, k, v);
   auto record = c10::make_intrusive<AttentionRecord>();
   record->form = {args.layout, args.causal, args.window, args.scale, 1, 0, 0};

@@ -157,8 +157,8 @@ ParameterBuffers BucketedParameters::buffers(size_t index) {
   return found;
 }
 
-// Other code than a backward pass, such as that of parameters that stages share, leaves gradients of
-// the parameter's dtype.
+// Other code than a backward pass, such as that of parameters that stages share, leaves gradients
+// of the parameter's dtype.
 at::Tensor& BucketedParameters::gradient(size_t index) {
   Parameter& p = parameter(index);
   if (is_recorded(p.tensor())) record_gradient(index);

@@ -1,0 +1,98 @@
+"""Draws a training run by a seed: a model, how its work is divided among ranks, and how it is trained."""
+import json
+import math
+import random
+
+ACTIVATIONS = ["gelu_new", "gelu", "relu", "silu"]
+
+
+def sizes(r, layout):
+    heads = layout["tp"] * r.choice([1, 2]) if layout["tp"] > 1 else r.choice([2, 3, 4])
+    layers = r.choice([1, 2, 3, 4])
+    return {"num_hidden_layers": max(layers, layout["pp"] * layout["chunks"]), "num_attention_heads": heads,
+            "vocab_size": r.choice([32, 61, 96]), "initializer_range": 0.1,
+            "tie_word_embeddings": r.random() < 0.5}
+
+
+def llama(r, layout):
+    fields = sizes(r, layout)
+    heads = fields["num_attention_heads"]
+    fields.update(
+        model_type=r.choice(["llama", "mistral", "qwen2", "qwen3"]), hidden_size=heads * 8,
+        intermediate_size=layout["tp"] * r.choice([10, 16]), max_position_embeddings=64, rms_norm_eps=1e-5,
+        num_key_value_heads=r.choice([k for k in range(1, heads + 1) if heads % k == 0]),
+        rope_theta=10000.0)
+    if fields["model_type"] == "llama":
+        fields.update(attention_bias=r.random() < 0.4, mlp_bias=r.random() < 0.4)
+    if fields["model_type"] == "mistral":
+        fields["sliding_window"] = r.choice([None, 5])
+    return fields
+
+
+def gpt2(r, layout):
+    fields = sizes(r, layout)
+    heads, layers = fields.pop("num_attention_heads"), fields.pop("num_hidden_layers")
+    drops = r.choice([0.0, 0.0, 0.1])
+    fields.update(model_type="gpt2", n_head=heads, n_layer=layers, n_embd=heads * 8, n_positions=64,
+                  n_inner=layout["tp"] * r.choice([12, 20]), activation_function=r.choice(ACTIVATIONS),
+                  embd_pdrop=drops, attn_pdrop=drops, resid_pdrop=drops)
+    return fields
+
+
+def gpt_neox(r, layout):
+    fields = sizes(r, layout)
+    fields.update(model_type="gpt_neox", hidden_size=fields["num_attention_heads"] * 8,
+                  intermediate_size=layout["tp"] * r.choice([12, 20]), max_position_embeddings=64,
+                  use_parallel_residual=r.random() < 0.5, rotary_pct=0.5, hidden_act=r.choice(ACTIVATIONS))
+    return fields
+
+
+def bert(r, layout):
+    fields = sizes(r, layout)
+    drops = r.choice([0.0, 0.0, 0.1])
+    fields.update(model_type="bert", architectures=["BertForPreTraining"], type_vocab_size=2,
+                  hidden_size=fields["num_attention_heads"] * 8, max_position_embeddings=64,
+                  intermediate_size=layout["tp"] * r.choice([12, 20]), hidden_act=r.choice(ACTIVATIONS),
+                  hidden_dropout_prob=drops, attention_probs_dropout_prob=drops)
+    return fields
+
+
+def layout_of(r, world):
+    parts = [(tp, pp, world // tp // pp) for tp in range(1, world + 1) for pp in range(1, world + 1)
+             if world % (tp * pp) == 0]
+    tp, pp, dp = r.choice(parts)
+    chunks = r.choice([1, 1, 2]) if pp > 1 else 1
+    schedules = ["INTERLEAVED"] if chunks > 1 else ["1F1B", "GPIPE", "ZERO_BUBBLE", "DEFAULT"]
+    return {"tp": tp, "pp": pp, "dp": dp, "chunks": chunks, "schedule": r.choice(schedules),
+            "partition": r.choice(["EVEN", "COST"]), "sequence_parallel": tp > 1 and r.random() < 0.5,
+            "ddp": r.random() < (0.8 if dp > 1 else 0.2), "zero": r.choice([0, 1]),
+            "bucket_bytes": r.choice([0, 256, 4096]), "overlap": r.choice(["ON", "OFF"]),
+            "recomputed": r.random() < 0.3, "fp32_grads": r.random() < 0.5}
+
+
+def fits(config, layout):
+    """Whether a model made for another layout can be divided so."""
+    get = lambda *names: next(config[name] for name in names if config.get(name))
+    return (get("num_attention_heads", "n_head") % layout["tp"] == 0
+            and get("intermediate_size", "n_inner") % layout["tp"] == 0
+            and get("num_hidden_layers", "n_layer") >= layout["pp"] * layout["chunks"])
+
+
+def draw(seed, world):
+    """A run. Where it is saved, its second part goes on in another layout of as many ranks."""
+    r = random.Random(seed * 1000 + world)
+    layout = layout_of(r, world)
+    config = r.choice([llama, llama, gpt2, gpt_neox, bert])(r, layout)
+    drops = bool(config.get("resid_pdrop") or config.get("hidden_dropout_prob"))
+    later = [other for other in (layout_of(r, world) for _ in range(20))
+             if fits(config, other) and (other["dp"] == layout["dp"] or not drops)]
+    layouts = [layout, r.choice(later) if later else layout]
+    # Microbatches of a step over all copies of the data; interleaved schedules want multiples of the stages.
+    units = math.lcm(*(each["dp"] * each["pp"] for each in layouts)) * r.choice([1, 1, 2])
+    return {"seed": seed, "config": json.dumps(config), "layouts": layouts, "units": units,
+            "dtype": r.choice(["F32"] * 6 + ["F64"] * 2 + ["BF16"] * 2),
+            "autocast": r.random() < 0.1, "rows": r.choice([1, 2]), "length": r.choice([6, 9, 16]), "padded": r.random() < 0.5,
+            "optimizer": r.choice(["adamw", "adamw", "sgd"]), "momentum": r.choice([0.0, 0.9]),
+            "weight_decay": r.choice([0.0, 0.1]), "max_norm": r.choice([0.0, 0.5]),
+            "grouped": r.random() < 0.5, "warmup": r.random() < 0.5,
+            "parts": r.choice([[4], [2, 2]])}
