@@ -37,7 +37,7 @@ def differences(directory, case):
 
 def main():
     bad, count = 0, 0
-    for directory in sorted(pathlib.Path(sys.argv[1]).iterdir()):
+    for directory in sorted(pathlib.Path(sys.argv[1]).glob("*-*")):
         world, seed = map(int, directory.name.split("-"))
         case = draw.draw(seed, world)
         found = differences(directory, case)

@@ -67,11 +67,11 @@ def layout_of(r, world):
             "partition": r.choice(["EVEN", "COST"]), "sequence_parallel": tp > 1 and r.random() < 0.5,
             "ddp": r.random() < (0.8 if dp > 1 else 0.2), "zero": r.choice([0, 1]),
             "bucket_bytes": r.choice([0, 256, 4096]), "overlap": r.choice(["ON", "OFF"]),
-            "recomputed": r.random() < 0.3, "fp32_grads": r.random() < 0.5}
+            "deferred": pp > 1 and r.random() < 0.3, "recomputed": r.random() < 0.3, "fp32_grads": r.random() < 0.5}
 
 
 def fits(config, layout):
-    """Whether a model made for another layout can be divided so."""
+    """True for a layout that divides a model made for another."""
     get = lambda *names: next(config[name] for name in names if config.get(name))
     return (get("num_attention_heads", "n_head") % layout["tp"] == 0
             and get("intermediate_size", "n_inner") % layout["tp"] == 0
@@ -91,7 +91,8 @@ def draw(seed, world):
     units = math.lcm(*(each["dp"] * each["pp"] for each in layouts)) * r.choice([1, 1, 2])
     return {"seed": seed, "config": json.dumps(config), "layouts": layouts, "units": units,
             "dtype": r.choice(["F32"] * 6 + ["F64"] * 2 + ["BF16"] * 2),
-            "autocast": r.random() < 0.1, "rows": r.choice([1, 2]), "length": r.choice([6, 9, 16]), "padded": r.random() < 0.5,
+            "autocast": r.random() < 0.2, "frozen": r.choice(["", "", "embed", "wte", "0.", "bias"]),
+            "rows": r.choice([1, 2]), "length": r.choice([6, 9, 16]), "padded": r.random() < 0.5,
             "optimizer": r.choice(["adamw", "adamw", "sgd"]), "momentum": r.choice([0.0, 0.9]),
             "weight_decay": r.choice([0.0, 0.1]), "max_norm": r.choice([0.0, 0.5]),
             "grouped": r.random() < 0.5, "warmup": r.random() < 0.5,

@@ -41,8 +41,12 @@ class Run:
         self.config = json.loads(case["config"])
         self.is_bert = self.config["model_type"] == "bert"
         self.microbatches = case["units"] // layout["dp"]
-        self.model = nxd.Model(context, case["config"], dtype=case["dtype"], device=device,
-                               sequence_parallel=int(not whole and layout["sequence_parallel"]))
+        with nxd.deferred_init(not whole and layout["deferred"]):
+            self.model = nxd.Model(context, case["config"], dtype=case["dtype"], device=device,
+                                   sequence_parallel=int(not whole and layout["sequence_parallel"]))
+        for parameter in self.model.parameters():
+            if case["frozen"] and case["frozen"] in parameter.name:
+                parameter.set_trainable(False)
         self.pipeline, self.ddp, self.root = None, None, self.model
         if not whole:
             self.divide()
@@ -184,6 +188,7 @@ def main():
         with nxd.Context(seed=seed, timeout_ms=60000) as context:
             if context.rank == 0:
                 directory.mkdir(parents=True, exist_ok=True)
+                (directory.parent / "last").write_text(str(seed))
             context.world.barrier()
             try:
                 train(context, case, whole, device, directory)

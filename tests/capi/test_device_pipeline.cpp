@@ -58,6 +58,25 @@ void trains_as_eagerly(void**) {
   }
 }
 
+// nxd_pp_create gives parameters their values on the device of the model's options.
+void values_that_come_later(void**) {
+  const PipelineLayout layout{1, 2};
+  std::vector<PipelineRun> runs;
+  for (const int deferred : {0, 1}) {
+    PipelineTask task = task_on(NXD_DEVICE_XLA, false);
+    const auto make = task.make;
+    task.make = [=](nxd_context_t* ctx) {
+      NXD_TEST_OK(nxd_set_deferred_init(deferred, nullptr));
+      Module model = make(ctx);
+      NXD_TEST_OK(nxd_set_deferred_init(0, nullptr));
+      return model;
+    };
+    runs.push_back(train_pipeline(layout, task));
+  }
+  assert_true(!runs[0].losses.empty() && runs[1].losses == runs[0].losses);
+  check_named("parameter", runs[1].final, runs[0].final, 0, 0);
+}
+
 // The shared weight's gradient comes after the backward passes, in BF16, to where F32 ones lie.
 void f32_gradients_of_a_shared_weight(void**) {
   const PipelineLayout layout{1, 2, 1, 1, NXD_PP_SCHEDULE_DEFAULT, false, true};
@@ -79,6 +98,7 @@ void f32_gradients_of_a_shared_weight(void**) {
 int main() {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(trains_as_eagerly),
+      cmocka_unit_test(values_that_come_later),
       cmocka_unit_test(f32_gradients_of_a_shared_weight),
   };
   return cmocka_run_group_tests(tests, nullptr, nullptr);

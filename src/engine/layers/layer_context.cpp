@@ -16,8 +16,12 @@ void set_init_deferred(bool deferred) noexcept { init_is_deferred = deferred; }
 LayerContext LayerContext::make(std::shared_ptr<Context> context, const char* path,
                                 nxd_dtype_t dtype, nxd_device_t device, bool sequence_parallel) {
   const at::Device place = to_device(device);
-  return {std::move(context), path ? path : "", parameter_scalar_type(dtype),
-          init_is_deferred ? at::Device(at::kMeta) : place, sequence_parallel};
+  return {std::move(context),
+          path ? path : "",
+          parameter_scalar_type(dtype),
+          init_is_deferred ? at::Device(at::kMeta) : place,
+          place.is_meta() ? at::Device(at::kCPU) : place,
+          sequence_parallel};
 }
 
 LayerContext LayerContext::child(const std::string& name) const {
@@ -38,7 +42,8 @@ Parameter& make_parameter(Module& owner, const LayerContext& at, const std::stri
                           ShardSpec shard, const Initializer& initializer) {
   const std::string path = join_path(at.path, name);
   try {
-    auto parameter = std::make_shared<Parameter>(path, shard, initializer, at.dtype, at.device);
+    auto parameter =
+        std::make_shared<Parameter>(path, shard, initializer, at.dtype, at.device, at.home);
     parameter->initialize(owner.context()->seed(), parameter->canonical_name());
     return owner.add_parameter(name, std::move(parameter));
   } catch (const Error& error) {

@@ -16,6 +16,7 @@ struct LayerContext {
   std::string path{};                 // canonical name; initial values are drawn by it
   at::ScalarType dtype = at::kFloat;  // of parameters
   at::Device device = at::kCPU;       // of parameters; on the meta device they have no values yet
+  at::Device home = at::kCPU;         // of values that come later
   bool sequence_parallel = false;     // outside of tensor-parallel layers activations are slices
   WeightInit init{};
 

@@ -41,10 +41,11 @@ at::ScalarType parameter_scalar_type(nxd_dtype_t dtype) {
 }
 
 Parameter::Parameter(std::string canonical_name, ShardSpec shard, Initializer initializer,
-                     at::ScalarType dtype, at::Device device)
+                     at::ScalarType dtype, at::Device device, at::Device home)
     : canonical_name_(std::move(canonical_name)),
       shard_(std::move(shard)),
-      initializer_(initializer) {
+      initializer_(initializer),
+      home_(home) {
   at::NoGradGuard no_grad;
   if (device.is_meta()) {
     tensor_ = at::empty(shard_.local_shape(), at::TensorOptions().dtype(dtype).device(device));
@@ -77,7 +78,7 @@ void Parameter::initialize(uint64_t seed, const std::string& canonical_name) {
 }
 
 void Parameter::materialize() {
-  if (!has_value()) replace_value(draw(seed_, shard_));
+  if (!has_value()) give_value(draw(seed_, shard_));
 }
 
 void Parameter::materialize(const std::function<void(at::Tensor& value)>& fill) {
@@ -85,7 +86,7 @@ void Parameter::materialize(const std::function<void(at::Tensor& value)>& fill) 
   const at::NoGradGuard no_grad;
   at::Tensor value = pooled_empty(shard_.local_shape(), tensor().scalar_type());
   fill(value);
-  if (!has_value()) replace_value(std::move(value));  // fill may have given one by other means
+  if (!has_value()) give_value(std::move(value));  // fill may have given one by other means
 }
 
 void Parameter::check_movable() const {
@@ -100,6 +101,7 @@ void Parameter::check_uncut(const char* call) const {
 
 void Parameter::move_to(at::Device device) {
   if (device.is_meta()) return release();
+  home_ = device;
   if (!has_value()) materialize();
   if (tensor().device() == device) return;
   check_movable();
@@ -134,7 +136,9 @@ void Parameter::cast_to(at::ScalarType dtype) {
 void Parameter::release() {
   check_movable();
   forget_gradient();
-  if (has_value()) replace_value(at::empty(tensor().sizes(), tensor().options().device(at::kMeta)));
+  if (!has_value()) return;
+  home_ = tensor().device();
+  replace_value(at::empty(tensor().sizes(), tensor().options().device(at::kMeta)));
 }
 
 std::string Parameter::why_partial() const {
@@ -187,7 +191,7 @@ void Parameter::reshard(ShardSpec shard, at::Tensor value) {
 
 void Parameter::set_value(at::Tensor value) {
   const at::NoGradGuard no_grad;
-  if (!has_value()) return replace_value(std::move(value));
+  if (!has_value()) return give_value(std::move(value));
   if (is_recorded(tensor())) {
     set_device_value(tensor(), std::move(value));
     tensor().unsafeGetTensorImpl()->bump_version();
@@ -213,6 +217,10 @@ void Parameter::replace_value(at::Tensor value) {
   tensor_ = std::move(value);
   mark_complete();
   hooks_.move_to_tensor();
+}
+
+void Parameter::give_value(at::Tensor value) {
+  replace_value(home_.is_cpu() ? std::move(value) : on_recorded_device(std::move(value)));
 }
 
 void Parameter::forget_gradient() {

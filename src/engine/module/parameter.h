@@ -28,8 +28,9 @@ using InitialValues = std::function<void(const std::string& name, const ShardSpe
 // pointers into it, so the tensor may be replaced.
 class Parameter {
  public:
+  // On the meta device it has no value; one that it gets later lies on the device home.
   Parameter(std::string canonical_name, ShardSpec shard, Initializer initializer,
-            at::ScalarType dtype, at::Device device);
+            at::ScalarType dtype, at::Device device, at::Device home);
   Parameter(const Parameter&) = delete;
   Parameter& operator=(const Parameter&) = delete;
 
@@ -122,6 +123,8 @@ class Parameter {
  private:
   at::Tensor slice_of(const at::Tensor& full, const ShardSpec& shard) const;
   void replace_value(at::Tensor value);
+  // Gives a parameter on the meta device a value, which comes from the CPU.
+  void give_value(at::Tensor value);
   // The initial values of a shard of this parameter.
   at::Tensor draw(uint64_t seed, const ShardSpec& shard) const;
 
@@ -134,6 +137,7 @@ class Parameter {
   bool counts_in_norm_ = true;
   bool is_cut_ = false;
   int64_t partial_step_ = -1;
+  at::Device home_;  // where a value lies that comes after the meta device
   at::Tensor tensor_, main_grad_;
   Attachment attachment_;
   // Last: a caller's data go while all else is there.
