@@ -20,6 +20,7 @@
 
 #include <algorithm>
 #include <functional>
+#include <set>
 #include <unordered_map>
 #include <unordered_set>
 
@@ -203,6 +204,26 @@ Tensors Tracer::add_inputs(const Tensors& inputs) {
   return given;
 }
 
+// A tensor that is made without a gradient has one once values that have one are written to it, or
+// to a view of it: so have all values of its memory. A stage that gives one without it sends none.
+void mark_written(Graph& graph) {
+  std::set<int> written;  // alias sets
+  for (const GraphNode& node : graph.nodes) {
+    const auto needs_grad = [&](ValueId id) {
+      return id != kNoValue && graph.values[slot(id)].needs_grad;
+    };
+    const auto& given = node.outputs.empty() ? node.inputs : node.outputs;
+    if (!node.writes || std::none_of(given.begin(), given.end(), needs_grad)) continue;
+    for (const ValueId id : given) {
+      if (id != kNoValue) written.insert(graph.values[slot(id)].alias_set);
+    }
+  }
+  for (GraphValue& value : graph.values) {
+    const bool is_float = at::isFloatingType(value.dtype);
+    if (is_float && written.count(value.alias_set) != 0) value.needs_grad = true;
+  }
+}
+
 Graph Tracer::run(const Tensors& inputs, size_t n_outputs) {
   const Tensors given = add_inputs(inputs);
   const TracedCastLists casts(lists_of({inputs.begin(), inputs.end()}));
@@ -213,6 +234,7 @@ Graph Tracer::run(const Tensors& inputs, size_t n_outputs) {
   check_state(rejection_.empty(), rejection_);
   for (const at::Tensor& output : outputs) graph_.outputs.push_back(values_.id_of(output, ""));
   graph_.output_paths = root_->output_paths();
+  mark_written(graph_);
   return std::move(graph_);
 }
 

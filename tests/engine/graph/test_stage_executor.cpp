@@ -351,6 +351,34 @@ void test_random_programs(void**) {
 }
 
 // Substitutes take a parameter's place, and are given the gradient.
+// A tensor of zeros has a gradient once others' values are written to parts of it.
+void test_written_values_cross(void**) {
+  on_ranks<int>(Layout{1}, 3, [](nxd_context_t* ctx) {
+    const Module root = make_module(ctx, "Root", [](nxd_module_t* self, const Tensors& in) {
+      return call_child(self, "use", call_child(self, "write", in));
+    });
+    const Module write = make_module(ctx, "Write", [](nxd_module_t* self, const Tensors& in) {
+      const at::Tensor x = call_child(self, "inner", in)[0] * parameter_of(self, "weight");
+      const at::Tensor out = at::zeros_like(x);
+      out.narrow(1, 0, 1).copy_(x.narrow(1, 2, 1));
+      out.narrow(1, 1, 2).copy_(x.narrow(1, 0, 2) * 2);
+      return Tensors{out};
+    });
+    const Module use = make_module(ctx, "Use", [](nxd_module_t* self, const Tensors& in) {
+      return Tensors{(in[0] * parameter_of(self, "weight")).sum()};
+    });
+    add_child(root, "write", write);
+    add_child(root, "use", use);
+    // A module with children is no leaf: its own operators are in the graph.
+    add_child(write, "inner", make_module(ctx, "Inner", [](nxd_module_t*, const Tensors& in) {
+                return Tensors{in[0].sin()};
+              }));
+    for (const Module* module : {&write, &use}) add_parameter(*module, "weight", {3});
+    check_stages("written values", root->value, {at::arange(6.0F).view({2, 3})}, 1, {}, {"write"});
+    return 0;
+  });
+}
+
 void test_substitutes(void**) {
   on_each_rank(Layout{1}, [](nxd_context_t* ctx) {
     const Module model = make_module(ctx, "Scale", [](nxd_module_t* self, const Tensors& in) {
@@ -415,10 +443,15 @@ void test_values_are_released(void**) {
 
 int main(void) {
   const struct CMUnitTest tests[] = {
-      cmocka_unit_test(test_llama),       cmocka_unit_test(test_gpt2),
-      cmocka_unit_test(test_gpt_neox),    cmocka_unit_test(test_callback_model),
-      cmocka_unit_test(test_autocast),    cmocka_unit_test(test_random_programs),
-      cmocka_unit_test(test_substitutes), cmocka_unit_test(test_values_are_released),
+      cmocka_unit_test(test_llama),
+      cmocka_unit_test(test_gpt2),
+      cmocka_unit_test(test_gpt_neox),
+      cmocka_unit_test(test_callback_model),
+      cmocka_unit_test(test_autocast),
+      cmocka_unit_test(test_random_programs),
+      cmocka_unit_test(test_written_values_cross),
+      cmocka_unit_test(test_substitutes),
+      cmocka_unit_test(test_values_are_released),
   };
   return cmocka_run_group_tests(tests, nullptr, nullptr);
 }
