@@ -74,14 +74,11 @@ std::vector<HloValue> ExchangeLowering::lower(const RecordedNode& node,
 HloValue ExchangeLowering::lower(const RecordedExchange& exchange, const HloValue& x) {
   const HloGroups groups = groups_of_replicas(replicas_, exchange.ranks);
   const std::string_view operation = operation_of(exchange.reduce);
-  switch (exchange.kind) {
-    case RecordedExchange::Kind::kAllGather: return hlo_.all_gather(x, exchange.dim, groups);
-    case RecordedExchange::Kind::kReduceScatter:
-    case RecordedExchange::Kind::kAllReduce: break;
-  }
-  const bool scatters = exchange.kind == RecordedExchange::Kind::kReduceScatter;
-  const HloValue reduced = scatters ? hlo_.reduce_scatter(operation, x, exchange.dim, groups)
-                                    : hlo_.all_reduce(operation, x, groups);
+  using Kind = RecordedExchange::Kind;
+  if (exchange.kind == Kind::kAllGather) return hlo_.all_gather(x, exchange.dim, groups);
+  const HloValue reduced = exchange.kind == Kind::kReduceScatter
+                               ? hlo_.reduce_scatter(operation, x, exchange.dim, groups)
+                               : hlo_.all_reduce(operation, x, groups);
   if (exchange.reduce != NXD_REDUCE_AVG) return reduced;
   const HloValue wide = hlo_.convert(reduced, wide_dtype(x.dtype));
   const auto size = static_cast<double>(exchange.ranks.size());

@@ -200,6 +200,13 @@ struct RecordedBucket {
   std::vector<BucketPlan::Segment> own, all;
 };
 
+// One call over all ranks, where a rank's part is nobody else's.
+std::vector<std::shared_ptr<ProcessGroup>> groups_of_norm(const OptimizerGroups& groups,
+                                                          bool over_data) {
+  if (over_data && groups.world) return {groups.world};
+  return {groups.tensor, groups.pipeline, over_data ? groups.data : nullptr};
+}
+
 DeviceValuePtr record_norm_over_ranks(const OptimizerGroups& groups, bool over_data,
                                       const DeviceValuePtr& own, double type) {
   RecordedCall call{"nxd::norm_over_ranks"};
@@ -207,11 +214,8 @@ DeviceValuePtr record_norm_over_ranks(const OptimizerGroups& groups, bool over_d
   call.is_effect = true;
   call.results = {own->meta};
   const nxd_reduce_t reduce = std::isinf(type) ? NXD_REDUCE_MAX : NXD_REDUCE_SUM;
-  using Groups = std::vector<std::shared_ptr<ProcessGroup>>;
   const bool has_stages = groups.pipeline && groups.pipeline->size() > 1;
-  for (const auto& group : over_data&& groups.world ? Groups{groups.world}
-                                                    : Groups{groups.tensor, groups.pipeline,
-                                                             over_data ? groups.data : nullptr}) {
+  for (const auto& group : groups_of_norm(groups, over_data)) {
     if (!group || group->size() == 1) continue;
     call.exchanges.push_back(exchange_over(group, RecordedExchange::Kind::kAllReduce, reduce));
     call.exchanges.back().all_record =
