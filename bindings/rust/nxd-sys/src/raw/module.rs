@@ -288,10 +288,11 @@ extern "C" {
     /// [local] Turns deferred initialisation on this thread on or off. While it is on, modules are made
     /// on the meta device whatever their options say: their parameters have shapes and no memory.
     ///
-    /// nxd_move_model_to_device, nxd_pp_create and loading give parameters their values. Before that, a
-    /// forward on tensors with values, a ddp, a step, saving and gathering are errors that name the
-    /// parameter. nxd_model_from_torchscript has the values of its file all the same;
-    /// nxd_model_from_pretrained is INVALID_ARGUMENT.
+    /// nxd_move_model_to_device gives parameters their values; nxd_pp_create and loading do so on the
+    /// device of their options, or on the CPU where that is NXD_DEVICE_META. Before that, a forward on
+    /// tensors with values, a ddp, a step, saving and gathering are errors that name the parameter.
+    /// nxd_model_from_torchscript has the values of its file all the same; nxd_model_from_pretrained is
+    /// INVALID_ARGUMENT.
     /// @param deferred           0 or 1; 0 at first.
     /// @param[out] out_previous  setting before the call, to be set again at the end of a nested
     /// region; may be NULL.
