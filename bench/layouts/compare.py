@@ -13,7 +13,7 @@ TOLERANCE = {"F32": (2e-5, 2e-3), "F64": (1e-10, 1e-8), "BF16": (3e-2, 1.0)}
 
 
 def differences(directory, case):
-    names = [path for path in sorted(directory.glob("*.npz"))]
+    names = sorted(directory.glob("*.npz"))
     whole = [numpy.load(path) for path in names if path.stem == "whole"]
     stages = [numpy.load(path) for path in names if path.stem != "whole"]
     if not whole or not stages:

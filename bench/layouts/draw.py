@@ -72,10 +72,10 @@ def layout_of(r, world):
 
 def fits(config, layout):
     """True for a layout that divides a model made for another."""
-    get = lambda *names: next(config[name] for name in names if config.get(name))
-    return (get("num_attention_heads", "n_head") % layout["tp"] == 0
-            and get("intermediate_size", "n_inner") % layout["tp"] == 0
-            and get("num_hidden_layers", "n_layer") >= layout["pp"] * layout["chunks"])
+    heads, features, layers = (config.get(name) or config[of_gpt2] for name, of_gpt2 in (
+        ("num_attention_heads", "n_head"), ("intermediate_size", "n_inner"), ("num_hidden_layers", "n_layer")))
+    return (heads % layout["tp"] == 0 and features % layout["tp"] == 0
+            and layers >= layout["pp"] * layout["chunks"])
 
 
 def draw(seed, world):

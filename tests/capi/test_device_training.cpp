@@ -219,11 +219,6 @@ void llama(void**) {
   }
 }
 
-bool has_plugin() {
-  const char* backend = std::getenv("NXD_XLA_BACKEND");
-  return backend && std::string(backend) == "pjrt";
-}
-
 std::string small_config() {
   return changed(LlamaOracle().config, {{"hidden_size", 16}, {"intermediate_size", 44}});
 }
@@ -297,14 +292,14 @@ int main() {
       cmocka_unit_test(compiles_at_most_twice),
   };
   // Each layout takes seconds to compile; tests/scripts/test_device_backends.sh has several ranks.
-  const struct CMUnitTest through_a_plugin[] = {
+  const struct CMUnitTest of_a_plugin[] = {
       cmocka_unit_test(data_parallel_threads),
       cmocka_unit_test(parts_that_are_saved),
       cmocka_unit_test(microbatches),
       cmocka_unit_test(bf16_with_f32_gradients),
   };
-  if (has_plugin()) {
-    return cmocka_run_group_tests(through_a_plugin, nullptr, nullptr);
+  if (through_a_plugin()) {
+    return cmocka_run_group_tests(of_a_plugin, nullptr, nullptr);
   }
   return cmocka_run_group_tests(tests, nullptr, nullptr);
 }

@@ -1,8 +1,8 @@
 // The end of a training step; recorded_step.cpp and recorded_parts.cpp of engine/training say what
 // these nodes take.
-#include <functional>
+#include <c10/util/accumulate.h>
+
 #include <limits>
-#include <numeric>
 
 #include "engine/stablehlo/lowering.h"
 
@@ -123,12 +123,8 @@ void sgd(NodeLowering& n) {
   u.give_value(hlo.minus(u.old, hlo.times(u.number(0), d)));
 }
 
-int64_t elements_of(const HloSizes& sizes) {
-  return std::accumulate(sizes.begin(), sizes.end(), int64_t{1}, std::multiplies<>());
-}
-
 void padded_elements(NodeLowering& n) {
-  const int64_t elements = elements_of(n.tensor(0).sizes);
+  const int64_t elements = c10::multiply_integers(n.tensor(0).sizes);
   const HloValue flat = n.hlo.reshape(n.tensor(0), {elements});
   n.give(n.hlo.pad(flat, 0, 0, n.sizes()[0] - elements, 0));
 }
@@ -141,7 +137,7 @@ void own_part(NodeLowering& n) {
 
 void put_parameters(NodeLowering& n) {
   const HloSizes sizes = n.sizes();
-  n.give(n.hlo.reshape(n.hlo.slice(n.tensor(0), 0, 0, elements_of(sizes)), sizes));
+  n.give(n.hlo.reshape(n.hlo.slice(n.tensor(0), 0, 0, c10::multiply_integers(sizes)), sizes));
 }
 
 }  // namespace
