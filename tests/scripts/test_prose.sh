@@ -122,18 +122,20 @@ bad.py:4 Those
 END
 
 # A tree of its own, as scripts/format sees it.
-mkdir -p tree/{bench,examples,include,src,tests,scripts,docs}
+mkdir -p tree/{bench,examples,include,src,tests,scripts,docs,bindings/go}
 cp "$source"/scripts/{format,check_prose} tree/scripts
 echo 'int x;' > tree/src/x.c
 cp good.md tree/docs
 tree/scripts/format
-cp bad.md tree/docs
-for option in "" --fix; do
-  # shellcheck disable=SC2086
-  if tree/scripts/format $option > log 2>&1; then echo "scripts/format $option passes a bad page"; exit 1; fi
-  grep -q '^docs/bad.md:1: ' log || { cat log; exit 1; }
+for page in docs/bad.md bindings/go/README.md; do
+  cp bad.md "tree/$page"
+  for option in "" --fix; do
+    # shellcheck disable=SC2086
+    if tree/scripts/format $option > log 2>&1; then echo "scripts/format $option passes $page"; exit 1; fi
+    grep -q "^$page:1: " log || { cat log; exit 1; }
+  done
+  rm "tree/$page"
 done
-rm tree/docs/bad.md
 for bad in src/bad.cpp tests/bad.py; do
   cp "bad.${bad##*.}" "tree/$bad"
   [[ $bad == *.py ]] || clang-format-14 -i "tree/$bad"
