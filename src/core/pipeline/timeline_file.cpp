@@ -1,7 +1,6 @@
 #include "core/pipeline/timeline_file.h"
 
 #include <cstdint>
-#include <functional>
 #include <limits>
 #include <string>
 #include <string_view>
@@ -9,6 +8,7 @@
 
 #include "core/agree/agree.h"
 #include "core/base/exchange_record.h"
+#include "core/base/hash.h"
 #include "core/base/proc_file.h"
 #include "core/checkpoint/file.h"
 #include "core/comm/net/deadline.h"
@@ -38,7 +38,7 @@ void check_path(const char* path) {
 // The kernel's, by its boot.
 int64_t own_clock() {
   const std::string id = read_proc("/proc/sys/kernel/random/boot_id").value_or("");
-  return static_cast<int64_t>(std::hash<std::string>()(id));
+  return static_cast<int64_t>(Hash().add(id).value());
 }
 
 std::string encode(const std::vector<Timeline::Event>& events) {
