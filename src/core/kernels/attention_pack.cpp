@@ -4,6 +4,7 @@
 #include <cstring>
 
 #include "core/base/dtype.h"
+#include "core/base/round_up.h"
 #include "core/kernels/vector_targets.h"
 
 #undef HWY_TARGET_INCLUDE
@@ -37,7 +38,7 @@ HWY_INLINE void transpose_rows(const float* from, int64_t row_stride, float* to)
 #endif
 
 void PackPanels(const float* from, int64_t row_stride, int64_t rows, int64_t dims, float* to) {
-  const int64_t all = padded(rows, kTileKeys);
+  const int64_t all = round_up(rows, kTileKeys);
   for (int64_t row = 0; row < all; row += kPanel, to += dims * kPanel) {
     const int64_t some = std::clamp<int64_t>(rows - row, 0, kPanel);
     if (some < kPanel) std::fill_n(to, dims * kPanel, 0.0F);
@@ -69,7 +70,7 @@ HWY_INLINE void copy_words(const float* from, int64_t count, float* to) {
 void PackRows(const SourceRows& from, int64_t padded_rows, float* to) {
   const size_t size = dtype_size(from.dtype);
   const auto bytes = [size](int64_t numbers) { return static_cast<size_t>(numbers) * size; };
-  const size_t row_bytes = bytes(padded(from.dims, kTileDims)), used = bytes(from.dims);
+  const size_t row_bytes = bytes(round_up(from.dims, kTileDims)), used = bytes(from.dims);
   const auto words = static_cast<int64_t>(row_bytes / sizeof(float));
   for (int64_t r = 0; r < padded_rows; ++r, to += words) {
     const char* source = static_cast<const char*>(from.data) + bytes(r * from.row_stride);
@@ -87,7 +88,7 @@ void PackRows(const SourceRows& from, int64_t padded_rows, float* to) {
 void PackRowPairs(const SourceRows& from, int64_t padded_rows, float* to) {
   const hn::RebindToUnsigned<D> words;
   const hn::Rebind<uint16_t, D> halves;
-  const int64_t width = padded(from.dims, kTileDims);
+  const int64_t width = round_up(from.dims, kTileDims);
   const auto* source = static_cast<const uint16_t*>(from.data);
   for (int64_t r = 0; r < padded_rows; r += 2, to += width) {
     const uint16_t* even = r < from.rows ? source + r * from.row_stride : nullptr;

@@ -17,14 +17,14 @@ struct SourceRows {
   int64_t dims = 0;
 };
 
-// To rows of padded(dims, kTileDims) numbers, dense; zeros in the rest, and up to padded_rows.
+// To rows of round_up(dims, kTileDims) numbers, dense; zeros in the rest, and up to padded_rows.
 void pack_rows(const SourceRows& from, int64_t padded_rows, float* to);
 
-// The same in pairs of rows: [padded_rows / pack, padded(dims, kTileDims)] words.
+// The same in pairs of rows: [padded_rows / pack, round_up(dims, kTileDims)] words.
 void pack_row_pairs(const SourceRows& from, int64_t padded_rows, float* to);
 
 // Packed rows, row_stride words apart, to panels for AttentionHead: of a few rows each, transposed,
-// [padded(rows, kTileKeys) / panel][depth][panel] words, zeros past the last row.
+// [round_up(rows, kTileKeys) / panel][depth][panel] words, zeros past the last row.
 void pack_panels(const float* from, int64_t row_stride, int64_t rows, int64_t depth, float* to);
 
 }  // namespace nxd::kernels

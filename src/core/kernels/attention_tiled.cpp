@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 
+#include "core/base/round_up.h"
 #include "core/kernels/attention_pack.h"
 #include "core/kernels/attention_tiles.h"
 #include "core/kernels/elementwise.h"
@@ -46,7 +47,7 @@ struct HeadWork {
   HeadView q, k, v, out;
 
   const AttentionShape& shape() const { return plan.shape(); }
-  int64_t width() const { return padded(shape().head_dim, kTileDims); }
+  int64_t width() const { return round_up(shape().head_dim, kTileDims); }
 
   SourceRows source(const HeadView& view, int64_t b, int64_t h, int64_t row, int64_t count) const {
     return {plan.dtype(), plan.element(view, b, h, row), view.seq_stride, count, shape().head_dim};
@@ -65,14 +66,14 @@ struct HeadWork {
                      const float* packed = nullptr) const {
     const int64_t pack = words_pack(plan.dtype());
     if (pack == 1 && packed) return packed;
-    padded_rows = padded(padded_rows, pack);
+    padded_rows = round_up(padded_rows, pack);
     auto* to = space.get<float>(floats(padded_rows / pack * width()));
     pack_row_pairs(from, padded_rows, to);
     return to;
   }
 
   const float* panels(Workspace& space, const AttentionHead& head, const float* packed) const {
-    auto* to = space.get<float>(floats(padded(head.length, kTileKeys) * head.depth()));
+    auto* to = space.get<float>(floats(round_up(head.length, kTileKeys) * head.depth()));
     pack_panels(packed, head.row_words(), head.length, head.depth(), to);
     return to;
   }
@@ -85,7 +86,7 @@ struct HeadWork {
     head.scale = static_cast<float>(shape().scale);
     head.exponent_scale = plan.exponent_scale();
     if (shape().dropout) head.dropout = &*shape().dropout;
-    const int64_t padded_keys = padded(head.length, kTileKeys);
+    const int64_t padded_keys = round_up(head.length, kTileKeys);
     auto* bias = buffers.bias.get<float>(floats(padded_keys));
     std::fill(bias + head.length, bias + padded_keys, 0.0F);
     head.bias = plan.bias(bias, b);
@@ -118,8 +119,8 @@ struct Forward : HeadWork {
     queries.first_row = row;
     queries.rows = std::min(kForwardRows, shape().query_length - row);
     if (keys.dropout) queries.first_weight = plan.first_weight(b, h, row);
-    queries.queries =
-        rows(buffers.queries, source(q, b, h, row, queries.rows), padded(queries.rows, kTileRows));
+    queries.queries = rows(buffers.queries, source(q, b, h, row, queries.rows),
+                           round_up(queries.rows, kTileRows));
     auto* max = buffers.rows.get<float>(floats(2 * kForwardRows));
     auto* sums = buffers.sums.get<float>(floats(kForwardRows * keys.width));
     attention_tiles_forward(keys, queries, buffers.scratch.get<float>(floats(kForwardScratch)), max,
@@ -145,7 +146,7 @@ struct Backward : HeadWork {
     const float* packed = rows(buffers.rows, all_keys, keys.length);
     keys.key_panels = panels(buffers.key_panels, keys, packed);
     keys.key_pairs = pairs(buffers.pairs, all_keys, keys.length, packed);
-    const int64_t sums = padded(keys.length, kTileKeys) * keys.width;
+    const int64_t sums = round_up(keys.length, kTileKeys) * keys.width;
     auto* key_grads = buffers.dk.get<float>(floats(sums));
     auto* value_grads = buffers.dv.get<float>(floats(sums));
     std::fill_n(key_grads, sums, 0.0F);
@@ -171,7 +172,7 @@ struct Backward : HeadWork {
     block.score_grads = words_pack(keys.dtype) == 1 ? block.score_grad_pairs
                                                     : buffers.score_grads.get<float>(floats(words));
     if (keys.dropout) block.kept = buffers.kept.get<float>(floats(words));
-    const int64_t count = block.rows.rows, padded_count = padded(count, kTileRows);
+    const int64_t count = block.rows.rows, padded_count = round_up(count, kTileRows);
     auto* sums = buffers.sums.get<float>(floats(padded_count * keys.width));
     std::fill_n(sums, padded_count * keys.width, 0.0F);
     const int64_t limit = keys.end(row + count - 1);
@@ -186,7 +187,7 @@ struct Backward : HeadWork {
   AttentionGradients queries(RowBuffers& buffers, int64_t b, int64_t h, int64_t row) const {
     AttentionGradients block;
     const int64_t count = std::min(kBackwardRows, shape().query_length - row);
-    const int64_t padded_count = padded(count, kTileRows);
+    const int64_t padded_count = round_up(count, kTileRows);
     block.rows.first_row = row;
     block.rows.rows = count;
     if (shape().dropout) block.rows.first_weight = plan.first_weight(b, h, row);
@@ -216,7 +217,7 @@ struct Backward : HeadWork {
   void add_block(const AttentionHead& keys, const AttentionGradients& block, int64_t limit,
                  float* key_grads, float* value_grads, float* sums) const {
     const int64_t first = block.first_key, count = limit - first;
-    const int64_t rows = padded(block.rows.rows, kTileRows);
+    const int64_t rows = round_up(block.rows.rows, kTileRows);
     const auto tiles = [&](int64_t items, int64_t tile, int64_t other, const auto& body) {
       parallel_ranges((items + tile - 1) / tile, tile * other * keys.head_dim,
                       [&](int64_t begin, int64_t end) { body(begin * tile, end * tile); });

@@ -7,6 +7,7 @@
 
 #include "core/base/dtype.h"
 #include "core/base/error.h"
+#include "core/base/round_up.h"
 #include "core/kernels/dropout.h"
 #include "core/kernels/vector_targets.h"
 
@@ -57,7 +58,7 @@ struct ForwardBlock {
     int64_t begin, end;
     bool none() const { return begin >= end; }
     int64_t vectors_begin() const { return begin / kPanel * kPanel; }
-    int64_t vectors_end() const { return padded(end, kStep); }
+    int64_t vectors_end() const { return round_up(end, kStep); }
   };
   Keys keys_of(int64_t strip) const {
     const int64_t row = rows.first_row + strip;
@@ -176,7 +177,7 @@ HWY_INLINE void add_values(const ForwardBlock& block, float* sums) {
         add_product<Words, kTall, vectors()>(
             block.words_of<Words>(strip, begin), ForwardBlock::kStride, 1,
             head.value_pairs + begin / kPack * head.width + column,
-            padded(end - begin, kPack) / kPack, head.width, sums + strip * head.width + column);
+            round_up(end - begin, kPack) / kPack, head.width, sums + strip * head.width + column);
       }
     }
   });
@@ -185,7 +186,7 @@ HWY_INLINE void add_values(const ForwardBlock& block, float* sums) {
 template <class Words>
 void forward(const AttentionHead& head, const AttentionRows& rows, float* scratch, float* max,
              float* sum, float* sums) {
-  const int64_t strips = padded(rows.rows, kTall);
+  const int64_t strips = round_up(rows.rows, kTall);
   std::fill_n(max, strips, kHidden);
   std::fill_n(sum, strips, 0.0F);
   std::fill_n(sums, strips * head.width, 0.0F);
@@ -320,7 +321,7 @@ HWY_INLINE void gradient_tile(const AttentionHead& head, const AttentionGradient
 template <class Words, bool kDropout>
 void gradient_tiles(const AttentionHead& head, const AttentionGradients& block, int64_t begin,
                     int64_t end) {
-  const int64_t rows = padded(block.rows.rows, kTileRows);
+  const int64_t rows = round_up(block.rows.rows, kTileRows);
   for (int64_t row = 0; kDropout && row < rows; ++row) {
     const int64_t first = std::max(begin, head.begin(block.rows.first_row + row));
     const int64_t last = std::min(end, head.end(block.rows.first_row + row));
@@ -360,7 +361,7 @@ void key_tiles(const AttentionHead& head, const AttentionGradients& block, int64
         limit = std::clamp<int64_t>(key + kTall - 1 - head.offset + head.window - first, row, rows);
       }
       if (row >= limit) continue;
-      const int64_t pair = row / kPack, pairs = padded(limit, kPack) / kPack - pair;
+      const int64_t pair = row / kPack, pairs = round_up(limit, kPack) / kPack - pair;
       add_product<Words, kTall, vectors()>(left + pair * block.stride + key - block.first_key, 1,
                                            block.stride, right + pair * width + column, pairs,
                                            width, to + key * width + column);
@@ -388,7 +389,7 @@ void query_tiles(const AttentionHead& head, const AttentionGradients& block, int
             block.score_grads + row * block.stride + (seen_begin - block.first_key) / kPack;
         add_product<Words, kTall, vectors()>(
             left, block.stride, 1, head.key_pairs + seen_begin / kPack * width + column,
-            padded(seen_end - seen_begin, kPack) / kPack, width, dq + row * width + column);
+            round_up(seen_end - seen_begin, kPack) / kPack, width, dq + row * width + column);
       }
     }
   });

@@ -3,6 +3,7 @@
 #include <cstdint>
 
 #include "core/base/philox.h"
+#include "core/base/round_up.h"
 #include "core/kernels/attention_plan.h"
 #include "nxd.h"
 
@@ -30,24 +31,22 @@ constexpr int64_t kTileKeys = 96;  // keys in panels, and gradients of keys
 constexpr int64_t kTileRows = 12;  // queries
 constexpr int64_t kTileDims = 16;  // head_dim
 
-constexpr int64_t padded(int64_t n, int64_t tile) { return (n + tile - 1) / tile * tile; }
-
 // A key/value head as its queries see it.
 struct AttentionHead : SeenKeys {
   nxd_dtype_t dtype = NXD_DTYPE_F32;
-  int64_t head_dim = 0;                 // width = padded(head_dim, kTileDims)
+  int64_t head_dim = 0;                 // width = round_up(head_dim, kTileDims)
   int64_t width = 0;                    // numbers of a packed row
   const float* key_panels = nullptr;    // of depth()
   const float* value_panels = nullptr;  // backward
-  const float* key_pairs = nullptr;     // backward, [padded(length, pack), ...]
+  const float* key_pairs = nullptr;     // backward, [round_up(length, pack), ...]
   const float* value_pairs = nullptr;   // forward
-  const float* bias = nullptr;          // [padded(length, kTileKeys)]: 0 or -infinity; null: zeros
+  const float* bias = nullptr;  // [round_up(length, kTileKeys)]: 0 or -infinity; null: zeros
   float scale = 1;
   float exponent_scale = 1;  // scale log2(e): scores are exponents of 2
   const WeightDropout* dropout = nullptr;
 
   // Words of a row: those that hold head_dim, and all.
-  int64_t depth() const { return padded(head_dim, words_pack(dtype)) / words_pack(dtype); }
+  int64_t depth() const { return round_up(head_dim, words_pack(dtype)) / words_pack(dtype); }
   int64_t row_words() const { return width / words_pack(dtype); }
 };
 
@@ -55,7 +54,7 @@ struct AttentionHead : SeenKeys {
 struct AttentionRows {
   int64_t first_row = 0;
   int64_t rows = 0;
-  const float* queries = nullptr;  // of padded(rows, kTileRows) rows
+  const float* queries = nullptr;  // of round_up(rows, kTileRows) rows
   uint64_t first_weight = 0;       // number of the first row's first, with dropout
 };
 
@@ -95,7 +94,7 @@ void attention_tiles_scores(const AttentionHead& head, const AttentionGradients&
                             int64_t begin, int64_t end);
 
 // dk += score gradients^T queries, dv += probabilities^T grads, of keys begin ... end, multiples of
-// kTileRows. dk and dv are of the whole head, [padded(length, kTileKeys), width].
+// kTileRows. dk and dv are of the whole head, [round_up(length, kTileKeys), width].
 void attention_tiles_keys(const AttentionHead& head, const AttentionGradients& block, int64_t begin,
                           int64_t end, float* dk, float* dv);
 
