@@ -178,30 +178,36 @@ void ShmStaged::reduce_by_parts(const Call& call) {
   slots_taken(chunks);
 }
 
-void ShmStaged::exchange(const Call& call, bool one_for_each, const BlockOf& block_of,
-                         const Take& take) {
+void ShmStaged::find_senders(const Call& call, const BlockOf& block_of) {
   const auto n = static_cast<size_t>(size());
-  const auto me = static_cast<size_t>(rank());
-  const char* own = static_cast<const char*>(call.data());
-  std::vector<const char*>& arenas = exchange_.arenas;
-  std::vector<char>& producers = exchange_.producers;
-  ChunkView& view = exchange_.view;
-  arenas.assign(n, nullptr);
-  producers.assign(n, 0);
-  bool any_arena = false, any_producer = false;
-  size_t longest = 0;
+  Exchange& e = exchange_;
+  e.arenas.assign(n, nullptr);
+  e.producers.assign(n, 0);
+  e.any_arena = e.any_producer = false;
+  e.longest = 0;
   for (size_t from = 0; from < n; ++from) {
     size_t most = 0;
     for (size_t to = 0; to < n; ++to) most = std::max(most, block_of(from, to).size);
     if (most == 0) continue;
-    longest = std::max(longest, most);
-    arenas[from] = agreement_.sent_by(static_cast<int>(from), call);
-    producers[from] = arenas[from] == nullptr;
-    (arenas[from] ? any_arena : any_producer) = true;
+    e.longest = std::max(e.longest, most);
+    e.arenas[from] = agreement_.sent_by(static_cast<int>(from), call);
+    e.producers[from] = e.arenas[from] == nullptr;
+    (e.arenas[from] ? e.any_arena : e.any_producer) = true;
   }
+}
+
+void ShmStaged::exchange(const Call& call, bool one_for_each, const BlockOf& block_of,
+                         const Take& take) {
+  find_senders(call, block_of);
+  const auto n = static_cast<size_t>(size());
+  const auto me = static_cast<size_t>(rank());
+  const char* own = static_cast<const char*>(call.data());
+  const std::vector<const char*>& arenas = exchange_.arenas;
+  const size_t longest = exchange_.longest;
+  ChunkView& view = exchange_.view;
   const size_t room =
       one_for_each ? ShmSegment::kSlot / n / kPartElements * kPartElements : ShmSegment::kSlot;
-  const size_t step = any_producer ? room : longest;
+  const size_t step = exchange_.any_producer ? room : longest;
   const auto size_of = [&](const Block& block, size_t chunk) {
     return std::min(step, block.size - std::min(block.size, chunk * step));
   };
@@ -232,12 +238,12 @@ void ShmStaged::exchange(const Call& call, bool one_for_each, const BlockOf& blo
     }
     take(view);
   };
-  if (any_producer) {
-    stream((longest + step - 1) / step, producers, produce, consume);
+  if (exchange_.any_producer) {
+    stream((longest + step - 1) / step, exchange_.producers, produce, consume);
   } else if (longest > 0) {
     consume(0);
   }
-  if (any_arena) agreement_.barrier();
+  if (exchange_.any_arena) agreement_.barrier();
 }
 
 }  // namespace nxd

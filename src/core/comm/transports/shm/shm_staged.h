@@ -60,8 +60,12 @@ class ShmStaged {
   struct Exchange {
     std::vector<const char*> arenas;  // by rank: data that the others can read where they are
     std::vector<char> producers;      // by rank: whether it must copy
+    bool any_arena, any_producer;
+    size_t longest;  // bytes of a block
     ChunkView view;
   };
+  // Fills all of it but the view: who has blocks, and where they lie.
+  void find_senders(const Call& call, const BlockOf& block_of);
 
   ShmAgreement& agreement_;
   Exchange exchange_;
