@@ -13,6 +13,10 @@ const ErrorContext no_context;
 
 std::atomic<Rethrow> translating_rethrow = nullptr;
 
+Error thrown_by_callback(const std::exception& e) {
+  return {NXD_ERROR_USER, text("the callback threw: ", e.what())};
+}
+
 }  // namespace
 
 void set_rethrow(Rethrow rethrow) noexcept { translating_rethrow = rethrow; }
@@ -21,16 +25,19 @@ const ErrorContext& Error::context() const noexcept {
   return content_ ? content_->context : no_context;
 }
 
-Error Error::current() noexcept {
+Error Error::current(Thrower thrower) noexcept {
+  const bool by_library = thrower == Thrower::kLibrary;
   try {
     try {
-      if (const Rethrow rethrow = translating_rethrow) rethrow();
+      const Rethrow rethrow = translating_rethrow;
+      if (rethrow && by_library) rethrow();
       throw;
     } catch (const Error& e) {
       return e;
     } catch (const std::bad_alloc&) {
       return plain(NXD_ERROR_OUT_OF_MEMORY, "out of memory");
     } catch (const std::system_error& e) {
+      if (!by_library) return thrown_by_callback(e);
       if (e.code() == std::errc::resource_unavailable_try_again) {
         return plain(NXD_ERROR_OUT_OF_MEMORY,
                      "cannot start a thread: the system lets this user, container or program have "
@@ -38,8 +45,12 @@ Error Error::current() noexcept {
       }
       return {NXD_ERROR_IO, e.what()};
     } catch (const std::exception& e) {
+      if (!by_library) return thrown_by_callback(e);
       return {NXD_ERROR_INTERNAL, e.what()};
     } catch (...) {
+      if (!by_library) {
+        return plain(NXD_ERROR_USER, "the callback threw what is no std::exception");
+      }
       return plain(NXD_ERROR_INTERNAL, "an exception that is no std::exception");
     }
   } catch (...) {

@@ -38,8 +38,10 @@ class Error : public std::exception {
   static Error plain(nxd_status_t status, const char* message) noexcept {
     return Error(status, message, Plain());
   }
-  // The exception being handled, as one of this type. Takes no memory when there is none.
-  static Error current() noexcept;
+  // The exception being handled, as one of this type. Takes no memory when there is none. One of
+  // another type that a caller's callback threw is the callback's own failure: USER.
+  enum class Thrower { kLibrary, kCallback };
+  static Error current(Thrower thrower = Thrower::kLibrary) noexcept;
 
   const char* what() const noexcept override {
     return content_ ? content_->message.c_str() : plain_;

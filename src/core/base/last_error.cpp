@@ -51,30 +51,13 @@ void fill_last_error_info(nxd_error_info_t& out) noexcept {
 
 ErrorPayload last_error_payload() noexcept { return last_error.payload; }
 
-nxd_status_t record_current_exception() noexcept {
-  const Error e = Error::current();
+nxd_status_t record_current_exception(Error::Thrower thrower) noexcept {
+  const Error e = Error::current(thrower);
   set_last_error(e.status(), e.what(), &e.context());
   return e.status();
 }
 
 CallbackWatch::CallbackWatch() noexcept : failures_before_(last_error.failures) {}
-
-nxd_status_t CallbackWatch::thrown() noexcept {
-  char message[256];
-  try {
-    throw;
-  } catch (const Error&) {  // of the library's own, around the callback
-    return record_current_exception();
-  } catch (const std::bad_alloc&) {
-    return record_current_exception();
-  } catch (const std::exception& e) {
-    std::snprintf(message, sizeof message, "the callback threw: %s", e.what());
-  } catch (...) {
-    std::snprintf(message, sizeof message, "the callback threw what is no std::exception");
-  }
-  set_last_error(NXD_ERROR_USER, message);
-  return NXD_ERROR_USER;
-}
 
 void CallbackWatch::check(nxd_status_t status, const char* what) const {
   if (status == NXD_OK) return;

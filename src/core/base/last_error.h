@@ -19,7 +19,7 @@ void fill_last_error_info(nxd_error_info_t& out) noexcept;
 ErrorPayload last_error_payload() noexcept;
 
 // Turns the exception being handled into a status and remembers its message.
-nxd_status_t record_current_exception() noexcept;
+nxd_status_t record_current_exception(Error::Thrower thrower = Error::Thrower::kLibrary) noexcept;
 
 // Runs a function at the C boundary: nothing it throws gets through, and a cancellation of the
 // thread waits until it is through. The name is that of the public function, which calls it.
@@ -49,7 +49,7 @@ class CallbackWatch {
     try {
       return callback();
     } catch (...) {
-      return thrown();
+      return record_current_exception(Error::Thrower::kCallback);
     }
   }
   template <class Callback>
@@ -58,8 +58,6 @@ class CallbackWatch {
   }
 
  private:
-  static nxd_status_t thrown() noexcept;
-
   uint64_t failures_before_;
 };
 
