@@ -107,10 +107,10 @@ static const char* change_in_shared(const case_t* what, void* send, void* recv) 
 }
 
 /* Takes the place of every call when what was asked for is not there. */
-static const char* refusal;
-static const char* refuse(const case_t* what, void* send, void* recv) {
+static const char* rejection;
+static const char* reject(const case_t* what, void* send, void* recv) {
   (void)what, (void)send, (void)recv;
-  return refusal;
+  return rejection;
 }
 
 /* Memory of the program; memory of nxd_arena_alloc; the best there is for private memory; a
@@ -207,10 +207,10 @@ static int run(const arguments_t* a, const own_arguments_t* own) {
   subject_t subjects[] = {{library, 0, 0}, {library, 0, 0}, {library, 0, 0}, {library, 0, 0}};
   memory_t memory[] = {own->in_arena ? ARENA : FOREIGN, HUGE_PAGES, HUGE_PAGES, PART_OF_ALL};
   const int count = own->bounds ? kMostSubjects : 1;
-  refusal = other_transport(own->transport);
-  if (refusal) {
+  rejection = other_transport(own->transport);
+  if (rejection) {
     memory[0] = FOREIGN;
-    subjects[0].library.call = refuse;
+    subjects[0].library.call = reject;
   } else {
     write_version(&library, a, nxd_build_info());
   }

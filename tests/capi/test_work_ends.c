@@ -123,7 +123,7 @@ static void test_null_handles(void** state) {
 
 /* --- Waiting for a while, and cancelling ---------------------------------------------------- */
 
-static void patience(nxd_context_t* ctx, int rank, int size, void* unused) {
+static void bounded_wait(nxd_context_t* ctx, int rank, int size, void* unused) {
   (void)size;
   (void)unused;
   nxd_group_t* world = world_of(ctx);
@@ -227,24 +227,24 @@ static void destroy_running(nxd_context_t* ctx, int rank, int size, void* unused
   NXD_TEST_CHECK(x == size * (size + 1) / 2);
 }
 
-static void with_meeting(nxd_test_rank_fn fn, void* user_data) {
+static void with_barrier(nxd_test_rank_fn fn, void* user_data) {
   pthread_barrier_init(&meet, NULL, 2);
   nxd_test_run_ranks(2, 0, fn, user_data);
   pthread_barrier_destroy(&meet);
 }
 
-static void test_patience(void** state) {
+static void test_bounded_wait(void** state) {
   (void)state;
-  with_meeting(patience, NULL);
+  with_barrier(bounded_wait, NULL);
 }
 static void test_cancel(void** state) {
   (void)state;
-  with_meeting(cancel, NULL);
-  for (int sends = 0; sends < 2; ++sends) with_meeting(cancel_message, &sends);
+  with_barrier(cancel, NULL);
+  for (int sends = 0; sends < 2; ++sends) with_barrier(cancel_message, &sends);
 }
 static void test_destroy_running(void** state) {
   (void)state;
-  with_meeting(destroy_running, NULL);
+  with_barrier(destroy_running, NULL);
 }
 
 /* --- Groups that end under their works ------------------------------------------------------ */
@@ -304,7 +304,7 @@ static void end_under_works(nxd_context_t* ctx, int rank, int size, void* how) {
 
 static void test_group_ends(void** state) {
   (void)state;
-  for (int how = kAbortGroup; how <= kDestroyGroup; ++how) with_meeting(end_under_works, &how);
+  for (int how = kAbortGroup; how <= kDestroyGroup; ++how) with_barrier(end_under_works, &how);
 }
 
 /* A thread of its own, since the context ends before its time. */
@@ -469,7 +469,7 @@ int main(void) {
   if (getenv("NXD_TEST_PART")) return child();
   const struct CMUnitTest tests[] = {cmocka_unit_test(test_disagreement),
                                      cmocka_unit_test(test_null_handles),
-                                     cmocka_unit_test(test_patience),
+                                     cmocka_unit_test(test_bounded_wait),
                                      cmocka_unit_test(test_cancel),
                                      cmocka_unit_test(test_destroy_running),
                                      cmocka_unit_test(test_group_ends),

@@ -61,10 +61,10 @@ static int passes(const fault_cell_t* cell, const char* transport, fault_link_t*
   describe(cell, transport, name, sizeof name);
   fault_result_t result;
   fault_run(cell, transport, link, &result);
-  printf("%s: %s %s (%.0f ms)\n", name, fault_verdicts[result.verdict], result.finding,
+  printf("%s: %s %s (%.0f ms)\n", name, fault_outcomes[result.outcome], result.finding,
          result.slowest_ms);
   fflush(stdout);
-  return result.verdict == kFaultPassed;
+  return result.outcome == kFaultPassed;
 }
 
 /* --- The short form -------------------------------------------------------------------------- */
@@ -204,11 +204,11 @@ static void run_once(const fault_cell_t* cell, const char* transport, fault_link
          !atomic_compare_exchange_weak(&tally->slowest_us, &most, slowest_us)) {
   }
   const int slow = result.slowest_ms > 2 * (double)cell->timeout_ms;
-  if (result.verdict == kFaultPassed && !slow) return;
-  tally->bad += result.verdict != kFaultPassed;
+  if (result.outcome == kFaultPassed && !slow) return;
+  tally->bad += result.outcome != kFaultPassed;
   char name[160];
   describe(cell, transport, name, sizeof name);
-  printf("  %s: %s: %s after %.0f ms\n", name, fault_verdicts[result.verdict],
+  printf("  %s: %s: %s after %.0f ms\n", name, fault_outcomes[result.outcome],
          slow && !result.finding[0] ? result.slowest : result.finding, result.slowest_ms);
   fflush(stdout);
 }

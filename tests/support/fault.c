@@ -24,7 +24,7 @@ const char* const fault_collectives[kFaultCollectives] = {
     "all_reduce", "all_gather",   "reduce_scatter", "broadcast",
     "all_to_all", "send_receive", "barrier"};
 
-const char* const fault_verdicts[] = {"passed", "HUNG", "LEAKED", "WRONG", "CRASHED"};
+const char* const fault_outcomes[] = {"passed", "HUNG", "LEAKED", "WRONG", "CRASHED"};
 
 uint64_t fault_draw(uint64_t* seed, uint64_t limit) {
   *seed = *seed * 6364136223846793005u + 1442695040888963407u;

@@ -125,11 +125,11 @@ int fault_link_enter(int host);
 int fault_is_rank(void);
 int fault_rank_main(void);
 
-typedef enum { kFaultPassed, kFaultHung, kFaultLeaked, kFaultWrong, kFaultCrashed } fault_verdict_t;
-extern const char* const fault_verdicts[];
+typedef enum { kFaultPassed, kFaultHung, kFaultLeaked, kFaultWrong, kFaultCrashed } fault_outcome_t;
+extern const char* const fault_outcomes[];
 
 typedef struct {
-  fault_verdict_t verdict;
+  fault_outcome_t outcome;
   double slowest_ms; /* from the fault to the last survivor's error */
   char slowest[640]; /* that error */
   char finding[1024];

@@ -31,11 +31,11 @@ typedef struct {
   int64_t pids[kFaultRanks];
 } run_t;
 
-__attribute__((format(printf, 3, 4))) static void find(run_t* run, fault_verdict_t verdict,
+__attribute__((format(printf, 3, 4))) static void find(run_t* run, fault_outcome_t outcome,
                                                        const char* format, ...) {
   fault_result_t* result = run->result;
-  if (result->verdict != kFaultPassed) return; /* the first says most */
-  result->verdict = verdict;
+  if (result->outcome != kFaultPassed) return; /* the first says most */
+  result->outcome = outcome;
   va_list args;
   va_start(args, format);
   vsnprintf(result->finding, sizeof result->finding, format, args);
@@ -220,7 +220,7 @@ static rank_list_t who_waits(const run_t* run) {
 }
 
 static void watch(run_t* run) {
-  while (run->result->verdict == kFaultPassed && !all(run->gone)) {
+  while (run->result->outcome == kFaultPassed && !all(run->gone)) {
     const double now = fault_now_ms();
     if (run->fire_ms > 0 && !run->fired && now >= run->fire_ms) fire(run);
     const double left = run->fired || run->fire_ms <= 0 ? 5 : run->fire_ms - now;
@@ -239,7 +239,7 @@ static void watch(run_t* run) {
       find(run, kFaultHung, "the run does not end");
   }
   drain(run, 0);
-  if (run->result->verdict != kFaultPassed) return;
+  if (run->result->outcome != kFaultPassed) return;
   for (int rank = 0; rank < kFaultRanks; ++rank) {
     if (expects_failure(run, rank) && !run->failed[rank])
       find(run, kFaultWrong, "rank %d noticed nothing", rank);
@@ -376,7 +376,7 @@ void fault_run(const fault_cell_t* cell, const char* transport, fault_link_t* li
     find(&run, kFaultWrong, "cannot start: %s", nxd_last_error());
   }
   /* The ranks that hang would take their time to heed anything gentler. */
-  if (run.job && result->verdict != kFaultPassed) nxd_job_kill(run.job, SIGKILL);
+  if (run.job && result->outcome != kFaultPassed) nxd_job_kill(run.job, SIGKILL);
   nxd_job_destroy(run.job);
   nxd_store_destroy(run.store);
   remove_store(&run, directory);

@@ -104,7 +104,7 @@ class WeightsCopy {
   void write_shard(size_t index, const std::string& path) {
     const std::vector<TensorEntry>& entries = shards_[index];
     auto metadata = reader_.metadata();
-    metadata.emplace("format", "pt");  // without it releases of transformers refuse the file
+    metadata.emplace("format", "pt");  // without it releases of transformers reject the file
     SafetensorsWriter writer(path, entries, metadata);
     for (const size_t i : SafetensorsWriter::order(entries)) copy(entries[i], writer);
     writer.commit();

@@ -248,7 +248,7 @@ class CompileCache::Lock {
 std::shared_ptr<CompileCache::Lock> CompileCache::lock(const std::string& key) const {
   const std::string path = path_of(key, kLockEnding);
   const auto start = std::chrono::steady_clock::now();
-  const std::chrono::milliseconds patience(env::timeout_ms());
+  const std::chrono::milliseconds bound(env::timeout_ms());
   for (bool told = false;;) {
     const int fd = ::open(path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0600);
     if (fd < 0) return nullptr;
@@ -261,7 +261,7 @@ std::shared_ptr<CompileCache::Lock> CompileCache::lock(const std::string& key) c
       continue;  // the holder before us has removed it
     }
     if (errno != EWOULDBLOCK && errno != EINTR) return nullptr;
-    if (std::chrono::steady_clock::now() - start > patience) return nullptr;
+    if (std::chrono::steady_clock::now() - start > bound) return nullptr;
     if (!told) {
       log(NXD_LOG_INFO, "compile cache: waiting for another process, which compiles this program");
     }

@@ -19,7 +19,7 @@ class Container : public Module, public BufferHolder {
   }
 };
 
-// The part of the full tree that a local tree takes over.
+// The part of the full tree that a local module takes over.
 struct Selection {
   std::set<const Parameter*> parameters;
   std::set<std::string> paths;  // with all that lead to them

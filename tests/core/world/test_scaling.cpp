@@ -117,7 +117,7 @@ void demands_are_bounded(void**) {
   ::unsetenv("NXD_LARGE_GROUP");
   assert_int_equal(few.failures, 0);
   assert_int_equal(many.failures, 0);
-  // It joins, says what it is, which rank 0 reads, hears the verdict, and says where it listens.
+  // It joins, says what it is, which rank 0 reads, hears the outcome, and says where it listens.
   assert_true(few.requests <= 5 + pairs_per_rank(8) + 0.5);
   assert_true(many.requests <= 5 + pairs_per_rank(32) + 0.5);
   // A listener, the event loop's own, and two ways of log2(n) rounds.

@@ -347,7 +347,7 @@ std::vector<std::vector<nxd::FlightRecord::Operation>> calls_of(nxd_context_t* c
   return calls;
 }
 
-// On a layout whose axes all exceed one: the agreement, the norm, and with ZeRO-1 two meetings
+// On a layout whose axes all exceed one: the agreement, the norm, and with ZeRO-1 two barriers
 // around the values that peers write. Gradients and parameters are f32, and other calls are not.
 void test_small_calls(void**) {
   for (const int stage : {-1, 0, 1}) {

@@ -384,7 +384,7 @@ bool Connector::Dial::hear_welcome() {
   return heard == Heard::kAll;
 }
 
-// A rank that is flooded may close a rank's connection, and a rank that has ended refuses the next
+// A rank that is flooded may close a rank's connection, and a rank that has ended rejects the next
 // connection.
 void Connector::Dial::call_again() {
   fd_.reset();
