@@ -1,10 +1,14 @@
 /* Seconds of saving and loading f32 parameters and AdamW's state of them, those that training
  * stands still for a save in the background, and those of an optimizer's step alone and right after
- * such a save has begun, on rank 0. scripts/bench_checkpoints runs it beside dd. usage:
- * bench_checkpoints DIRECTORY [MIB] [PASSES], alone or under nxdrun: split over the ranks PASSES 0:
- * loads what another run has saved, as a job that goes on does */
+ * such a save has begun, on rank 0. scripts/bench_checkpoints runs it beside dd.
+ *
+ *   bench_checkpoints DIRECTORY [MIB [PASSES]]
+ *
+ * Alone, or under nxdrun, split over the ranks. No PASSES (0) load what another run has saved, as a
+ * job that goes on does. */
 #define _GNU_SOURCE
 #include <fcntl.h>
+#include <getopt.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <time.h>
@@ -12,7 +16,9 @@
 
 #include "nxd.h"
 
-enum { TENSORS = 8, COLUMNS = 1024, PATH_ROOM = 4096 };
+#include "number_argument.h"
+
+enum { TENSORS = 8, COLUMNS = 1024, PATH_ROOM = 4096, MOST_MIB = 1 << 20, MOST_PASSES = 1000 };
 
 #define TRY(call)                          \
   do {                                     \
@@ -174,15 +180,24 @@ static nxd_status_t measure(nxd_context_t* ctx, const char* directory, int64_t m
 }
 
 int main(int argc, char** argv) {
-  const int64_t mib = argc > 2 ? atoll(argv[2]) : 256;
-  const int passes = argc > 3 ? atoi(argv[3]) : 3;
-  if (argc < 2 || mib < 1 || passes < 0) {
-    fprintf(stderr, "usage: bench_checkpoints DIRECTORY [MIB] [PASSES]\n");
+  static const struct option known[] = {{NULL, 0, NULL, 0}};
+  long mib = 256, passes = 3;
+  int good = getopt_long(argc, argv, "", known, NULL) == -1;
+  char** words = argv + optind;
+  const int count = argc - optind;
+  good = good && count >= 1 && count <= 3;
+  if (good && count > 1) good = read_number(words[1], 1, MOST_MIB, &mib);
+  if (good && count > 2) good = read_number(words[2], 0, MOST_PASSES, &passes);
+  if (!good) {
+    fprintf(stderr,
+            "usage: bench_checkpoints DIRECTORY [MIB [PASSES]], MIB from 1 to %d, PASSES from 0 "
+            "to %d\n",
+            MOST_MIB, MOST_PASSES);
     return 2;
   }
   nxd_context_t* ctx = NULL;
   nxd_status_t status = nxd_context_create(NULL, &ctx);
-  if (!status) status = measure(ctx, argv[1], mib, passes);
+  if (!status) status = measure(ctx, words[0], mib, (int)passes);
   if (!status) status = nxd_context_finalize(ctx);
   if (status) fprintf(stderr, "bench_checkpoints: %s\n", nxd_last_error());
   nxd_context_destroy(ctx);

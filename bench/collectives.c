@@ -246,8 +246,8 @@ int main(int argc, char** argv) {
                                           {"transport", required_argument, NULL, 't'},
                                           {NULL, 0, NULL, 0}};
   for (int c; (c = getopt_long(argc, argv, "", options, NULL)) != -1;) {
-    if (c == '?') return 2;
     if (take_option(&a, c)) continue;
+    if (c != 'b' && c != 'B' && c != 't') return 2;
     if (c == 'b') own.in_arena = strcmp(optarg, "arena") == 0;
     if (c == 'B') own.bounds = strcmp(optarg, "yes") == 0;
     if (c == 't') own.transport = optarg;

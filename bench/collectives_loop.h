@@ -101,13 +101,17 @@ static double now(void) {
     "seconds", required_argument, NULL, 's'                                       \
   }
 
-/* Takes one of these options; 0 for any other. */
+/* Takes one of these options; 0 for any other, and for a value that cannot be understood. */
 static int take_option(arguments_t* a, int option) {
   switch (option) {
     case 'c': a->cases = optarg; return 1;
     case 'o': a->out = optarg; return 1;
     case 'l': a->label = optarg; return 1;
-    case 's': a->seconds = atof(optarg); return 1;
+    case 's': {
+      char* end = NULL;
+      a->seconds = strtod(optarg, &end);
+      return *optarg && !*end && a->seconds > 0 && a->seconds < 1e6;
+    }
     case 'p': a->pin = 1; return 1;
     default: return 0;
   }

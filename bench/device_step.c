@@ -4,12 +4,15 @@
  * the host's share of an operator that is recorded, and a step's ratio to the eager one.
  *   device_step [ROUNDS] */
 #define _GNU_SOURCE
+#include <getopt.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
 
 #include "nxd.h"
+
+#include "number_argument.h"
 
 enum { MOST_ROUNDS = 1000, WARM_ROUNDS = 3, OPERATORS = 500 };
 
@@ -165,13 +168,16 @@ static nxd_status_t run(int rounds) {
 }
 
 int main(int argc, char** argv) {
-  const int rounds = argc > 1 ? atoi(argv[1]) : 11;
-  if (rounds < 1 || rounds > MOST_ROUNDS) {
-    fprintf(stderr, "usage: device_step [ROUNDS], at most %d\n", MOST_ROUNDS);
+  static const struct option known[] = {{NULL, 0, NULL, 0}};
+  long rounds = 11;
+  int good = getopt_long(argc, argv, "", known, NULL) == -1 && argc - optind <= 1;
+  if (good && optind < argc) good = read_number(argv[optind], 1, MOST_ROUNDS, &rounds);
+  if (!good) {
+    fprintf(stderr, "usage: device_step [ROUNDS], from 1 to %d\n", MOST_ROUNDS);
     return 2;
   }
   setenv("NXD_XLA_BACKEND", "replay", 1);
-  if (run(rounds) != NXD_OK) {
+  if (run((int)rounds) != NXD_OK) {
     fprintf(stderr, "device_step: %s\n", nxd_last_error());
     return 1;
   }

@@ -4,6 +4,7 @@
 // what they are roofs of. At the end the worst of each kind.
 //
 //   bench_kernels [PART]     only kernels whose name has this part, such as dW or rope
+#include <getopt.h>
 #include <omp.h>
 #include <time.h>
 
@@ -379,7 +380,12 @@ void bench_optimizers() {
 }  // namespace
 
 int main(int argc, char** argv) {
-  if (argc > 1) wanted = argv[1];
+  static const option known[] = {{nullptr, 0, nullptr, 0}};
+  if (::getopt_long(argc, argv, "", known, nullptr) != -1 || argc - optind > 1) {
+    std::fputs("usage: bench_kernels [PART]\n", stderr);
+    return 2;
+  }
+  if (optind < argc) wanted = argv[optind];
   std::printf(
       "Llama: hidden %lld, ffn %lld, heads %lld/%lld, %lld x %lld tokens, vocabulary %lld\n",
       static_cast<long long>(kHidden), static_cast<long long>(kFfn), static_cast<long long>(kHeads),

@@ -2,6 +2,7 @@
 // connections, threads, descriptors and memory. Worlds of thread ranks are measured; a model with
 // what was measured says what larger ones ask for. Optional argument: the largest world to measure.
 #include <dirent.h>
+#include <getopt.h>
 #include <malloc.h>
 #include <unistd.h>
 
@@ -31,12 +32,14 @@
 
 #include "support/counting_store.h"
 
+#include "number_argument.h"
+
 namespace {
 
 using Clock = std::chrono::steady_clock;
 using nxd::Context;
 
-constexpr int kRanksPerHost = 8, kModelRanksPerHost = 32;
+constexpr int kRanksPerHost = 8, kModelRanksPerHost = 32, kMostRanks = 4096;
 
 double seconds_since(Clock::time_point start) {
   return std::chrono::duration<double>(Clock::now() - start).count();
@@ -260,7 +263,15 @@ void model(const Measured& flat, int flat_ranks, const Measured& hosts, int host
 }  // namespace
 
 int main(int argc, char** argv) {
-  const int largest = argc > 1 ? std::atoi(argv[1]) : 64;
+  static const option known[] = {{nullptr, 0, nullptr, 0}};
+  long number = 64;
+  bool good = ::getopt_long(argc, argv, "", known, nullptr) == -1 && argc - optind <= 1;
+  if (good && optind < argc) good = read_number(argv[optind], 2, kMostRanks, &number) != 0;
+  if (!good) {
+    std::fprintf(stderr, "usage: bench_scaling [RANKS], from 2 to %d\n", kMostRanks);
+    return 2;
+  }
+  const auto largest = static_cast<int>(number);
   ::setenv("OMP_NUM_THREADS", "1", 0);
   const struct {
     const char* name;

@@ -5,6 +5,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "number_argument.h"
+
 enum { kMostSteps = 10000 };
 
 static void usage(FILE* out) {
@@ -30,9 +32,8 @@ static nxd_pp_schedule_kind_t schedule_of(const char* name) {
 
 /* A number from 1 to a million, in one of two places. */
 static int store_number(const char* value, int* narrow, int64_t* wide) {
-  char* end = NULL;
-  const long number = strtol(value, &end, 10);
-  if (!*value || *end || number < 1 || number > 1000000) return 0;
+  long number = 0;
+  if (!read_number(value, 1, 1000000, &number)) return 0;
   if (narrow) *narrow = (int)number;
   if (wide) *wide = number;
   return 1;

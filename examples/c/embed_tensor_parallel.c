@@ -11,6 +11,7 @@
  *   cc -std=c99 -O2 embed_tensor_parallel.c -o embed_tensor_parallel \
  *     $(pkg-config --cflags --libs nxd-core) -lm \
  *     -Wl,-rpath,$(pkg-config --variable=libdir nxd-core) */
+#include <getopt.h>
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -213,9 +214,24 @@ static nxd_status_t run(example_t* e, int tp) {
   return nxd_context_finalize(e->ctx);
 }
 
+/* The number of tensor-parallel ranks; 0 when the arguments are wrong. */
+static int read_arguments(int argc, char** argv) {
+  static const struct option known[] = {{NULL, 0, NULL, 0}};
+  if (getopt_long(argc, argv, "", known, NULL) != -1 || argc - optind > 1) return 0;
+  if (optind == argc) return 1;
+  char* end = NULL;
+  const long tp = strtol(argv[optind], &end, 10);
+  return *argv[optind] && !*end && tp >= 1 && tp <= kHidden ? (int)tp : 0;
+}
+
 int main(int argc, char** argv) {
   static example_t e;
-  const nxd_status_t status = run(&e, argc > 1 ? atoi(argv[1]) : 1);
+  const int tp = read_arguments(argc, argv);
+  if (!tp) {
+    fprintf(stderr, "usage: embed_tensor_parallel [RANKS], from 1 to %d\n", kHidden);
+    return 2;
+  }
+  const nxd_status_t status = run(&e, tp);
   if (status != NXD_OK) {
     fprintf(stderr, "embed_tensor_parallel: %s: %s\n", nxd_status_string(status), nxd_last_error());
   }

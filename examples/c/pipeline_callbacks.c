@@ -249,7 +249,11 @@ static int read_arguments(example_t* e, int argc, char** argv) {
   e->chunks = 1;
   for (int c; (c = getopt_long(argc, argv, "", options, NULL)) != -1;) {
     if (c == '?') return 0;
-    if (c == 'c') e->chunks = atoi(optarg);
+    if (c == 'c') {
+      char* end = NULL;
+      const long chunks = strtol(optarg, &end, 10);
+      e->chunks = *optarg && !*end && chunks >= 1 && chunks <= kMaxChunks ? (int32_t)chunks : 0;
+    }
     if (c == 't') e->timeline = optarg;
     if (c != 's') continue;
     e->schedule = NXD_PP_SCHEDULE_INVALID;
