@@ -1,8 +1,10 @@
 #pragma once
 
-#include <memory>
+#include <cstddef>
 #include <string>
 #include <string_view>
+
+#include "core/base/hash128.h"
 
 namespace nxd {
 
@@ -13,8 +15,6 @@ class InputFile;
 // writer of the directory, who can change the checksum as well.
 class Checksum {
  public:
-  Checksum();
-  ~Checksum();
   Checksum& add(std::string_view bytes);
   // All of the file, from its start.
   Checksum& add(const InputFile& file);
@@ -22,8 +22,7 @@ class Checksum {
   std::string hex() const;
 
  private:
-  struct State;
-  std::unique_ptr<State> state_;
+  Hash128 hash_;
 };
 
 constexpr size_t kChecksumDigits = 32;
