@@ -16,7 +16,9 @@ engine=0
 
 diff -r --exclude nxd_single.h "$source/include" "$prefix/include"
 "$source/scripts/single_header" | cmp - "$prefix/include/nxd_single.h"
-if grep -rn "$work/first\|$source\|$build" "$prefix" --include='*.pc' --include='*.cmake'; then
+# As whole paths: one of them may be as short as /build.
+if grep -rnE "(^|[^A-Za-z0-9_./}-])($work/first|$source|$build)([^A-Za-z0-9_.-]|\$)" "$prefix" \
+  --include='*.pc' --include='*.cmake'; then
   echo "installed files name the directories they were made in"
   exit 1
 fi

@@ -9,11 +9,12 @@ constexpr int64_t kStatistics = kernels::kRowStatistics;
 
 }  // namespace
 
-void check_vocabulary_shares(const ProcessGroup& group, const char* operation, int64_t cols,
-                             double least, double most) {
-  check_argument(most == least, operation, ": expected the same share of the vocabulary on all ",
-                 "ranks of group ", group.name(), ", got ", cols, " on rank ", group.rank(),
-                 " and from ", least, " to ", most, " on all");
+std::string differing_vocabulary_shares(const ProcessGroup& group, int64_t cols, double least,
+                                        double most) {
+  if (most == least) return "";
+  return text("expected the same share of the vocabulary on all ranks of group ", group.name(),
+              ", got ", cols, " on rank ", group.rank(), " and from ", least, " to ", most,
+              " on all");
 }
 
 RowStatistics::RowStatistics(const ProcessGroup& group, nxd_dtype_t dtype, int64_t rows,
@@ -59,8 +60,9 @@ void RowStatistics::check_columns(const char* operation, int64_t cols,
     least = std::min(least, other);
     most = std::max(most, other);
   }
-  check_vocabulary_shares(group_, operation, cols, static_cast<double>(least),
-                          static_cast<double>(most));
+  const std::string failure = differing_vocabulary_shares(group_, cols, static_cast<double>(least),
+                                                          static_cast<double>(most));
+  check_argument(failure.empty(), operation, ": ", failure);
 }
 
 void RowStatistics::merge(int64_t first, int64_t count, const LossSmoothing& smoothing,

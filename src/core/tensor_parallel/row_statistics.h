@@ -1,5 +1,7 @@
 #pragma once
 
+#include <string>
+
 #include "core/kernels/cross_entropy.h"
 #include "core/tensor_parallel/group_calls.h"
 #include "core/tensor_parallel/stacked_parts.h"
@@ -12,10 +14,10 @@ struct LossSmoothing {
   int64_t vocabulary;
 };
 
-// INVALID_ARGUMENT unless the least and the most columns that a rank of the group has are one
-// number.
-void check_vocabulary_shares(const ProcessGroup& group, const char* operation, int64_t cols,
-                             double least, double most);
+// Says what is wrong where the least and the most columns that a rank of the group has differ;
+// empty where they are one number.
+std::string differing_vocabulary_shares(const ProcessGroup& group, int64_t cols, double least,
+                                        double most);
 
 // The statistics that ranks exchange about rows of logits whose vocabulary is split over them. Each
 // rank adds those of its own columns, block by block of rows or all at once. One small all-gather

@@ -4,6 +4,7 @@
 #include <c10/util/SmallVector.h>
 
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <string>
 #include <vector>
@@ -13,6 +14,9 @@
 namespace nxd {
 
 struct RecordedNode;
+
+// Throws INVALID_ARGUMENT for values that a call does not take, and communicates nothing.
+using ValueCheck = std::function<void(const at::Tensor& values)>;
 
 // One result of a node.
 struct NodeResult {
@@ -34,6 +38,8 @@ struct RecordedNode {
   c10::SmallVector<NodeResult, 4> inputs{};
   // The library's own function, if it is one, which is given the inputs in this order.
   std::shared_ptr<const ReplayFunction> function{};
+  // The check alone, of a check of values, whose function tells the peers of a failure.
+  std::shared_ptr<const ValueCheck> check{};
   at::Tensor leaf{};
 };
 

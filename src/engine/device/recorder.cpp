@@ -427,6 +427,7 @@ DeviceValues record_values(RecordedCall call, const std::vector<DeviceValuePtr>&
     }
   }
   node->function = with_undefined(std::move(call.function), inputs.size(), node->call->places);
+  if (call.check) node->check = std::make_shared<const ValueCheck>(std::move(call.check));
   taken.move_to(*node);
   DeviceValues values = Recording::current()->add(node);
   for (size_t r = 0; r < call.overwrites.size(); ++r) {

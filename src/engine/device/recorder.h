@@ -31,6 +31,7 @@ struct RecordedCall {
   // See RecordedNode.
   std::vector<RecordedExchange> exchanges{};
   ReplayFunction function{};
+  ValueCheck check{};
 };
 
 // The tensor's value becomes that of another, which this thread has recorded and nothing else has.

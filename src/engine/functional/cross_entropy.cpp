@@ -53,11 +53,11 @@ ReferenceLosses reference_row_losses(const GroupRef& group, const at::Tensor& lo
     maxima[rows + 1] = -cols;
     maxima = all_reduce(*group, maxima, NXD_REDUCE_MAX);
     max = maxima.narrow(0, 0, rows);
-    check_values("nxd::check_shares", maxima.narrow(0, rows, 2),
+    check_values(nullptr, kParallelCrossEntropy, "nxd::check_shares", maxima.narrow(0, rows, 2),
                  [group, cols](const at::Tensor& most_and_least) {
-                   check_vocabulary_shares(*group, kParallelCrossEntropy, cols,
-                                           -most_and_least[1].item<double>(),
-                                           most_and_least[0].item<double>());
+                   return differing_vocabulary_shares(*group, cols,
+                                                      -most_and_least[1].item<double>(),
+                                                      most_and_least[0].item<double>());
                  });
   }
   at::Tensor sums = at::empty({3, rows}, wide.options());
@@ -169,13 +169,15 @@ LossTargets loss_targets(const GroupRef& group, const char* op, const at::Tensor
   targets.ids = labels.reshape({-1}).contiguous();
   targets.valid = targets.ids.ne(formula.ignore_index);
   if (targets.ids.numel() == 0) return targets;
-  check_values("nxd::check_labels", targets.ids,
-               [group, op, vocabulary, ignored = formula.ignore_index](const at::Tensor& ids) {
-                 const at::Tensor outside =
-                     ids.ne(ignored).logical_and(ids.lt(0).logical_or(ids.ge(vocabulary)));
-                 check_with_group(*group, !outside.any().item<bool>(), op, "labels: expected 0 to ",
-                                  vocabulary - 1, " or ", ignored, " to ignore, got another value");
-               });
+  const auto find_failure = [vocabulary,
+                             ignored = formula.ignore_index](const at::Tensor& ids) -> std::string {
+    const at::Tensor outside =
+        ids.ne(ignored).logical_and(ids.lt(0).logical_or(ids.ge(vocabulary)));
+    if (!outside.any().item<bool>()) return "";
+    return text("labels: expected 0 to ", vocabulary - 1, " or ", ignored,
+                " to ignore, got another value");
+  };
+  check_values(group, op, "nxd::check_labels", targets.ids, find_failure);
   return targets;
 }
 

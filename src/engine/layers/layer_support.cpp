@@ -59,11 +59,11 @@ void check_device(ProcessGroup& group, const std::string& layer, const at::Tenso
 void check_ids_below(const GroupRef& group, const char* layer, const char* expected,
                      const at::Tensor& ids, int64_t limit) {
   if (ids.numel() == 0) return;
-  check_values("nxd::check_ids", ids, [=](const at::Tensor& values) {
+  check_values(group, layer, "nxd::check_ids", ids, [=](const at::Tensor& values) -> std::string {
     const auto [low, high] = at::aminmax(values);
     const int64_t least = low.item<int64_t>(), most = high.item<int64_t>();
-    check_with_group(*group, least >= 0 && most < limit, layer,
-                     text(expected, " 0 to ", limit - 1, ", got ", least < 0 ? least : most));
+    if (least >= 0 && most < limit) return "";
+    return text(expected, " 0 to ", limit - 1, ", got ", least < 0 ? least : most);
   });
 }
 

@@ -77,12 +77,12 @@ at::Tensor sentence_loss(const GroupRef& group, const at::Tensor& logits,
                          const at::Tensor& labels) {
   const auto apply = [group](const Module::Tensors& in) -> Module::Tensors {
     const int64_t ignored = LossFormula().ignore_index;
-    check_values("nxd::check_next_sentence", in[1], [group, ignored](const at::Tensor& next) {
+    const auto find_failure = [ignored](const at::Tensor& next) -> std::string {
       const at::Tensor known = next.eq(0).logical_or(next.eq(1)).logical_or(next.eq(ignored));
-      check_with_group(
-          *group, known.all().item<bool>(), "BertForPreTraining",
-          text("next_sentence_label: expected 0 or 1, or ", ignored, " where there is none"));
-    });
+      if (known.all().item<bool>()) return "";
+      return text("next_sentence_label: expected 0 or 1, or ", ignored, " where there is none");
+    };
+    check_values(group, "BertForPreTraining", "nxd::check_next_sentence", in[1], find_failure);
     const at::Tensor rows = at::log_softmax(in[0].to(partial_sum_dtype(in[0].scalar_type())), 1);
     const at::Tensor sum = at::nll_loss(rows, in[1], {}, at::Reduction::Sum, ignored);
     return {sum / in[1].ne(ignored).sum().clamp_min(1)};

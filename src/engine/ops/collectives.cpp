@@ -79,15 +79,23 @@ void run_recorded_before(const char* operation) {
   if (Recording* recording = Recording::existing()) recording->sync(operation);
 }
 
-void check_values(const char* name, const at::Tensor& x, ValueCheck check) {
+void check_values(const std::shared_ptr<ProcessGroup>& group, const std::string& operation,
+                  const char* name, const at::Tensor& x, FindFailure find_failure) {
   if (x.is_meta()) return;
-  if (!is_recorded(x)) return check(x);
+  const auto check = [operation, find_failure = std::move(find_failure)](ProcessGroup* peers,
+                                                                         const at::Tensor& values) {
+    const std::string failure = find_failure(values);
+    if (peers) check_with_group(*peers, failure.empty(), operation.c_str(), failure);
+    check_argument(failure.empty(), operation, ": ", failure);
+  };
+  if (!is_recorded(x)) return check(group.get(), x);
   RecordedCall call{name};
   call.is_effect = true;
-  call.function = [check = std::move(check)](const std::vector<at::Tensor>& in) {
-    check(in[0]);
+  call.function = [check, group](const std::vector<at::Tensor>& in) {
+    check(group.get(), in[0]);
     return std::vector<at::Tensor>();
   };
+  call.check = [check](const at::Tensor& values) { check(nullptr, values); };
   record_call(std::move(call), {x});
 }
 

@@ -3,6 +3,8 @@
 #include <ATen/core/Tensor.h>
 
 #include <functional>
+#include <memory>
+#include <string>
 
 #include "core/base/error.h"
 #include "core/comm/process_group.h"
@@ -56,10 +58,12 @@ auto check_with_group(ProcessGroup& group, const char* operation, Checks&& check
 }
 
 // Has a check of a tensor's values made: now, or on the recorded device in its place among the
-// graph's collectives. Not at all where there are no values. The check may reject a call on a
-// group.
-using ValueCheck = std::function<void(const at::Tensor& values)>;
-void check_values(const char* name, const at::Tensor& x, ValueCheck check);
+// graph's collectives. Not at all where there are no values. find_failure gives why values are not
+// taken, or an empty text. The peers of the group are told; null: all ranks find the same. name is
+// that of the graph's node.
+using FindFailure = std::function<std::string(const at::Tensor& values)>;
+void check_values(const std::shared_ptr<ProcessGroup>& group, const std::string& operation,
+                  const char* name, const at::Tensor& x, FindFailure find_failure);
 
 // INVALID_ARGUMENT, on all ranks, for a size of the dimension that does not divide by the ranks.
 void check_divides(ProcessGroup& group, const char* operation, int64_t size, int64_t dim);

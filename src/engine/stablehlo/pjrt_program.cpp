@@ -21,8 +21,9 @@
 #include "engine/device/replay_plan.h"
 #include "engine/dtype.h"
 #include "engine/stablehlo/client_lease.h"
+#include "engine/stablehlo/host_checks.h"
 #include "engine/stablehlo/kept_programs.h"
-#include "engine/stablehlo/replica_meeting.h"
+#include "engine/stablehlo/replica_rendezvous.h"
 #include "engine/stablehlo/stablehlo_module.h"
 
 namespace nxd {
@@ -82,7 +83,12 @@ void run_host_node(const CustomCall& call) {
   const at::AutoDispatchBelowADInplaceOrView no_autograd;
   const c10::impl::ExcludeDispatchKeyGuard plain(c10::DispatchKey::Functionalize);
   try {
-    const std::vector<at::Tensor> results = replay_node(node, index, inputs_of_call(call, node));
+    std::vector<at::Tensor> results;
+    if (is_replica && node.check) {  // the peers are told by the error of all
+      (*node.check)(inputs_of_call(call, node)[0]);
+    } else {
+      results = replay_node(node, index, inputs_of_call(call, node));
+    }
     size_t next = 0;
     for (size_t r = 0; r < results.size(); ++r) {
       if (!node.call->results[r].defined()) continue;
@@ -195,7 +201,7 @@ class PjrtModule {
 class PjrtProgram final : public GraphProgram {
  public:
   explicit PjrtProgram(const RecordedGraph& outline)
-      : outline_(outline), meeting_(meeting_of(outline)) {
+      : outline_(outline), rendezvous_(rendezvous_of(outline)), host_checks_(outline) {
     static const bool is_registered = [] {
       register_custom_call(kHostNodeFunction, &run_host_node);
       return true;
@@ -210,24 +216,46 @@ class PjrtProgram final : public GraphProgram {
       slots_.insert(slots_.end(), node->call->results.begin(), node->call->results.end());
     }
     module_ = std::make_unique<PjrtModule>(outline, replicas_of(outline));
-    module_->executable_on(is_of_replicas() ? client_of_replicas(meeting_.ranks) : pjrt_client());
+    module_->executable_on(is_of_replicas() ? client_of_replicas(rendezvous_.ranks)
+                                            : pjrt_client());
   }
 
   std::vector<at::Tensor> run(const RecordedGraph& graph, bool* has_overwritten) const override {
-    *has_overwritten = !overwritten_leaves_.empty();
-    if (meeting_.node < 0) return run_alone(*module_, graph);
-    const auto node = static_cast<size_t>(meeting_.node);
-    ProcessGroup& group = *graph.nodes[node]->call->exchanges[meeting_.exchange].group;
-    auto results = run_as_replica(
-        group, is_of_replicas() ? module_->text_digest() : 0, graph, [this](const Graphs& graphs) {
-          return run_together(*module_, client_of_replicas(meeting_.ranks), graphs);
-        });
-    if (results) return std::move(*results);
+    bool has_begun = false;
+    bool& begins = overwritten_leaves_.empty() ? has_begun : *has_overwritten;
+    if (rendezvous_.node >= 0) {
+      if (auto results = run_with_others(graph, &begins)) return std::move(*results);
+    }
+    // The peers of a plug-in that cannot call the host are in the device, where no call of ours
+    // reaches them.
+    if (!is_of_replicas()) host_checks_.make(graph, pjrt_client().has_custom_calls());
+    begins = true;
     return run_alone(is_of_replicas() ? module_of_one_rank() : *module_, graph);
   }
 
  private:
-  bool is_of_replicas() const { return meeting_.node >= 0 && meeting_.as_replicas; }
+  bool is_of_replicas() const { return rendezvous_.node >= 0 && rendezvous_.as_replicas; }
+
+  // As run_as_replica.
+  std::optional<std::vector<at::Tensor>> run_with_others(const RecordedGraph& graph,
+                                                         bool* has_begun) const {
+    const auto node = static_cast<size_t>(rendezvous_.node);
+    ProcessGroup& group = *graph.nodes[node]->call->exchanges[rendezvous_.exchange].group;
+    if (is_of_replicas()) {
+      try {
+        host_checks_.make(graph, false);
+      } catch (...) {
+        const Error error = Error::current();
+        reject_run(group, error);
+        throw error;
+      }
+    }
+    const auto run = [this](const Graphs& graphs) {
+      return run_together(*module_, client_of_replicas(rendezvous_.ranks), graphs);
+    };
+    return run_as_replica(group, is_of_replicas() ? module_->text_digest() : 0, graph, run,
+                          has_begun);
+  }
 
   std::vector<at::Tensor> run_alone(PjrtModule& module, const RecordedGraph& graph) const {
     const ClientLease lease;
@@ -320,7 +348,8 @@ class PjrtProgram final : public GraphProgram {
   }
 
   const RecordedGraph outline_;
-  const ReplicaMeeting meeting_;
+  const ReplicaRendezvous rendezvous_;
+  const HostChecks host_checks_;
   std::unique_ptr<PjrtModule> module_;
   std::vector<at::Tensor> slots_;  // on the meta device
   std::set<int> overwritten_leaves_;

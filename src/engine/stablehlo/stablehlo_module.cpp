@@ -3,6 +3,7 @@
 #include <utility>
 
 #include "core/base/error.h"
+#include "engine/stablehlo/host_checks.h"
 
 namespace nxd {
 namespace {
@@ -25,6 +26,7 @@ class ModuleEmitter final : public HloScalars {
         replicas_(replicas),
         builder_(target),
         exchanges_(builder_, replicas),
+        host_checks_(graph),
         values_(static_cast<size_t>(graph.num_slots)) {}
 
   StableHloModule emit() {
@@ -117,11 +119,10 @@ class ModuleEmitter final : public HloScalars {
 
   void add_node(size_t index) {
     const RecordedNode& node = *graph_.nodes[index];
-    if (replicas_.exchange()) {
-      if (!node.call->exchanges.empty()) {
-        return put_results(index, exchanges_.lower(node, inputs_of(index)));
-      }
-      if (node.call->results.empty()) return;
+    const bool is_check = node.call->results.empty();
+    if (is_check && (host_checks_.has(index) || !replicas_.have_host)) return;
+    if (replicas_.exchange() && !node.call->exchanges.empty()) {
+      return put_results(index, exchanges_.lower(node, inputs_of(index)));
     }
     const Lowering* how = node.call->op->is_effect ? nullptr : find_lowering(node.call->op->name);
     if (how) {
@@ -173,6 +174,7 @@ class ModuleEmitter final : public HloScalars {
   const ModuleReplicas& replicas_;
   HloBuilder builder_;
   ExchangeLowering exchanges_;
+  const HostChecks host_checks_;
   StableHloModule module_;
   std::vector<HloValue> values_;  // of each slot
   std::string parameters_;

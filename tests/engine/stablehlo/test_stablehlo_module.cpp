@@ -145,13 +145,15 @@ Tensor exchanged(const Tensor& x, at::IntArrayRef sizes, std::vector<RecordedExc
 void test_replicas_exchange_by_stablehlo(void**) {
   using Kind = RecordedExchange::Kind;
   const Tensor x = at::ones({4, 2}).to(xla());
-  check_values("test::check", x, [](const Tensor&) {});
+  const auto takes_all = [](const Tensor&) { return std::string(); };
+  check_values(nullptr, "test", "test::check_of_leaf", x, takes_all);
   const Tensor gathered = exchanged(x, {4, 4}, {exchange(Kind::kAllGather, {2, 3}, 1)});
   const Tensor part = exchanged(gathered, {2, 4}, {exchange(Kind::kReduceScatter, {2, 3}, 0)});
   exchanged(part, {2, 4},
             {exchange(Kind::kAllReduce, {0, 1, 2, 3}, 0, NXD_REDUCE_MAX),
              exchange(Kind::kAllReduce, {0, 2}, 0, NXD_REDUCE_AVG)});
   const Tensor kept = called("test::pure", x, false);
+  check_values(nullptr, "test", "test::check_of_sums", part, takes_all);
   Recording::current()->mark_step(true);
   const RecordedGraph graph = Recording::current()->step_graph();
   const StableHloModule module = emit_stablehlo(graph, {{0, 1, 2, 3}, true});
@@ -175,8 +177,10 @@ void test_replicas_exchange_by_stablehlo(void**) {
   has("operator = \"test::pure\", attributes = \"group \\\"tp\\\"\"}} : (tensor<4x2xf32>, "
       "tensor<i64>) -> tensor<4x2xf32>\n");
   assert_int_equal(count_of("optimization_barrier", module.text), 4);
-  assert_int_equal(count_of("test::check", module.text), 0);
-  assert_true((module.host_nodes == std::vector<int>{4}));
+  // The host looks at a leaf before the program runs, and at a sum within it.
+  assert_int_equal(count_of("test::check_of_leaf", module.text), 0);
+  assert_int_equal(count_of("test::check_of_sums", module.text), 1);
+  assert_true((module.host_nodes == std::vector<int>{4, 5}));
 
   const auto refused = [&](const ModuleReplicas& replicas, const std::string& why) {
     try {

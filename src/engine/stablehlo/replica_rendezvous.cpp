@@ -1,4 +1,4 @@
-#include "engine/stablehlo/replica_meeting.h"
+#include "engine/stablehlo/replica_rendezvous.h"
 
 #include <algorithm>
 #include <array>
@@ -100,8 +100,8 @@ void run_all(const std::vector<std::shared_ptr<Replica>>& replicas, const RunTog
 
 }  // namespace
 
-ReplicaMeeting meeting_of(const RecordedGraph& outline) {
-  ReplicaMeeting out;
+ReplicaRendezvous rendezvous_of(const RecordedGraph& outline) {
+  ReplicaRendezvous out;
   for (size_t i = 0; i < outline.nodes.size(); ++i) {
     const RecordedNode& node = *outline.nodes[i];
     if (meets_by_calls(node)) return {};
@@ -127,8 +127,8 @@ ReplicaMeeting meeting_of(const RecordedGraph& outline) {
 ModuleReplicas replicas_of(const RecordedGraph& outline) {
   ModuleReplicas out;
   if (pjrt_client().has_custom_calls()) {
-    const ReplicaMeeting meeting = meeting_of(outline);
-    if (meeting.as_replicas) out.ranks = meeting.ranks;
+    const ReplicaRendezvous rendezvous = rendezvous_of(outline);
+    if (rendezvous.as_replicas) out.ranks = rendezvous.ranks;
     return out;
   }
   out.have_host = false;
@@ -139,21 +139,22 @@ ModuleReplicas replicas_of(const RecordedGraph& outline) {
 
 std::optional<std::vector<at::Tensor>> run_as_replica(ProcessGroup& group, uint64_t digest,
                                                       const RecordedGraph& graph,
-                                                      const RunTogether& run) {
+                                                      const RunTogether& run, bool* has_begun) {
   const auto own = std::make_shared<Replica>();
   own->graph = graph;
   const WaitingScope waiting(own);
-  using Offer = std::array<int64_t, 2>;
-  const Offer offer{waiting.number, static_cast<int64_t>(digest)};
-  std::vector<Offer> offers(static_cast<size_t>(group.size()));
-  group.run(Call::all_gather(offer.data(), offers.data(), offer.size(), NXD_DTYPE_I64));
-  const bool are_one_program = std::all_of(offers.begin(), offers.end(), [&](const Offer& other) {
-    return other[1] != 0 && other[1] == offers[0][1];
+  using Entry = std::array<int64_t, 2>;
+  const Entry entry{waiting.number, static_cast<int64_t>(digest)};
+  std::vector<Entry> entries(static_cast<size_t>(group.size()));
+  group.run(Call::all_gather(entry.data(), entries.data(), entry.size(), NXD_DTYPE_I64));
+  const bool are_one_program = std::all_of(entries.begin(), entries.end(), [&](const Entry& e) {
+    return e[1] != 0 && e[1] == entries[0][1];
   });
   if (!are_one_program) return std::nullopt;
+  *has_begun = true;
   if (group.rank() == 0) {
     std::vector<std::shared_ptr<Replica>> replicas;
-    for (const Offer& other : offers) {
+    for (const Entry& other : entries) {
       replicas.push_back(WaitingReplicas::instance().find(other[0]));
     }
     run_all(replicas, run);
@@ -161,6 +162,10 @@ std::optional<std::vector<at::Tensor>> run_as_replica(ProcessGroup& group, uint6
   group.run(Call::barrier());
   if (own->error) throw *own->error;
   return own->results;
+}
+
+void reject_run(ProcessGroup& group, const Error& error) {
+  group.reject(Call::named("a step on device xla"), error.what());
 }
 
 }  // namespace nxd
