@@ -1,11 +1,11 @@
 #!/usr/bin/env bash
 # The examples of data parallelism, and of tensor parallelism over a caller's arrays, on one, two and
-# three or four ranks: losses fall, and do not depend on the number of ranks. The toy model also under nxd_spawn, by NEURON_NUM_DEVICES.
+# three or four ranks: losses fall, and do not depend on the number of ranks. lazy_ddp also under nxd_spawn, by NEURON_NUM_DEVICES.
 # usage: test_data_parallel_examples.sh SOURCE_DIR BUILD_DIR     77: this build has no examples
 set -euo pipefail
 . "$(dirname "$0")/lib.sh"
 build=$2
-need_built "$build/examples/c/ddp_toy"
+need_built "$build/examples/c/lazy_ddp"
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
 export NXD_CPU_MODE=1 OMP_NUM_THREADS=1 NXD_TIMEOUT_MS=60000
@@ -25,18 +25,25 @@ losses "$work/tensor.tp2dp2" "$build/tools/nxdrun" -n 4 "$embedded" 2
 compare_losses 2e-6 "$work"/tensor.{1,tp2,dp2,tp2dp2}
 loads_no_libtorch "$embedded"
 
-losses "$work/toy.1" "$build/examples/c/ddp_toy"
-for n in 2 4; do losses "$work/toy.$n" "$build/tools/nxdrun" -n $n "$build/examples/c/ddp_toy"; done
-losses "$work/toy.spawn" env NEURON_NUM_DEVICES=2 "$build/examples/c/ddp_toy"
+losses "$work/lazy.1" "$build/examples/c/lazy_ddp"
+for n in 2 4; do losses "$work/lazy.$n" "$build/tools/nxdrun" -n $n "$build/examples/c/lazy_ddp"; done
+losses "$work/lazy.spawn" env NEURON_NUM_DEVICES=2 "$build/examples/c/lazy_ddp"
 # Recorded on device XLA, by one switch.
 for n in 1 2; do
-  losses "$work/toy.xla$n" env -u NXD_CPU_MODE NXD_XLA_BACKEND=replay "$build/tools/nxdrun" -n $n \
-    "$build/examples/c/ddp_toy"
+  losses "$work/lazy.xla$n" env -u NXD_CPU_MODE NXD_XLA_BACKEND=replay "$build/tools/nxdrun" -n $n \
+    "$build/examples/c/lazy_ddp"
 done
-compare_losses 1e-5 "$work"/toy.{1,2,4,spawn,xla1,xla2}
+compare_losses 1e-5 "$work"/lazy.{1,2,4,spawn,xla1,xla2}
+# one_graph_a_step NAME: the 100 steps are runs of one graph, with nothing eager and no early read.
+one_graph_a_step() {
+  grep -Eq '(^| )steps 100 compiles 1 executions 100 implicit_syncs 0 fallbacks 0$' "$work/$1.log" ||
+    { cat "$work/$1.log"; exit 1; }
+}
+for n in 1 2; do one_graph_a_step lazy.xla$n; done
 # The same through a PJRT plug-in, whose programs call the ranks' collectives.
 if plugin=$(pjrt_plugin); then
-  losses "$work/toy.pjrt2" env -u NXD_CPU_MODE NXD_PJRT_PLUGIN="$plugin" NXD_PJRT_FAST_COMPILE=1 \
-    PJRT_NPROC=1 TF_CPP_MIN_LOG_LEVEL=1 "$build/tools/nxdrun" -n 2 "$build/examples/c/ddp_toy"
-  compare_losses 1e-5 "$work"/toy.{1,pjrt2}
+  losses "$work/lazy.pjrt2" env -u NXD_CPU_MODE NXD_PJRT_PLUGIN="$plugin" NXD_PJRT_FAST_COMPILE=1 \
+    PJRT_NPROC=1 TF_CPP_MIN_LOG_LEVEL=1 "$build/tools/nxdrun" -n 2 "$build/examples/c/lazy_ddp"
+  compare_losses 1e-5 "$work"/lazy.{1,pjrt2}
+  one_graph_a_step lazy.pjrt2
 fi

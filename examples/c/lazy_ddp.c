@@ -3,12 +3,12 @@
  * NEURON_NUM_DEVICES ranks, or under torchrun or nxdrun; eagerly on the CPU, or recorded on device
  * XLA, where a step is one graph.
  *
- *   NXD_CPU_MODE=1 NEURON_NUM_DEVICES=2 ./ddp_toy
- *   NXD_CPU_MODE=1 torchrun --nproc-per-node=2 --no-python ./ddp_toy
- *   NXD_XLA_BACKEND=replay NEURON_NUM_DEVICES=2 ./ddp_toy
+ *   NXD_CPU_MODE=1 NEURON_NUM_DEVICES=2 ./lazy_ddp
+ *   NXD_CPU_MODE=1 torchrun --nproc-per-node=2 --no-python ./lazy_ddp
+ *   NXD_XLA_BACKEND=replay NEURON_NUM_DEVICES=2 ./lazy_ddp
  *
  * Built against an installed libnxd, whose place the program remembers:
- *   cc -std=c99 -O2 ddp_toy.c -o ddp_toy \
+ *   cc -std=c99 -O2 lazy_ddp.c -o lazy_ddp \
  *     $(pkg-config --cflags --libs nxd) -lm \
  *     -Wl,-rpath,$(pkg-config --variable=libdir nxd) */
 #include <math.h>
@@ -152,6 +152,17 @@ static nxd_status_t train_epoch(example_t* e, int number) {
   return nxd_master_print(e->ctx, line);
 }
 
+static nxd_status_t print_counts(example_t* e) {
+  nxd_device_metrics_t m = {0};
+  char line[128];
+  m.struct_size = sizeof m;
+  TRY(nxd_device_get_metrics(&m));
+  snprintf(line, sizeof line, "steps %d compiles %d executions %d implicit_syncs %d fallbacks %d",
+           (int)m.steps, (int)m.compiles, (int)m.executions, (int)m.implicit_syncs,
+           (int)m.fallbacks);
+  return nxd_master_print(e->ctx, line);
+}
+
 static nxd_status_t run(example_t* e) {
   TRY(nxd_get_device(&e->device));
   TRY(nxd_context_create(NULL, &e->ctx));
@@ -162,6 +173,7 @@ static nxd_status_t run(example_t* e) {
   if (e->size > kBatch) return NXD_ERROR_USER;
   TRY(make_model(e));
   for (int epoch = 0; epoch < kEpochs; ++epoch) TRY(train_epoch(e, epoch));
+  TRY(print_counts(e));
   return nxd_context_finalize(e->ctx);
 }
 
@@ -179,7 +191,7 @@ int main(void) {
   example_t e = {0};
   const nxd_status_t status = run_all(&e);
   if (status != NXD_OK) {
-    fprintf(stderr, "ddp_toy: %s: %s\n", nxd_status_string(status), nxd_last_error());
+    fprintf(stderr, "lazy_ddp: %s: %s\n", nxd_status_string(status), nxd_last_error());
   }
   nxd_optimizer_destroy(e.optimizer);
   nxd_ddp_destroy(e.ddp);
