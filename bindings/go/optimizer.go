@@ -189,6 +189,13 @@ func (o *Optimizer) Step(f FinishOptions) (StepReport, error) {
 	return report, err
 }
 
+// StepWithoutReport is the same without a report: the recorded device is not asked for the norm, so that
+// the update runs, and fails, in MarkStep.
+func (o *Optimizer) StepWithoutReport(f FinishOptions) error {
+	f = f.Sized()
+	return own.Do(o.Handle, func(p *raw.Optimizer) error { return raw.OptimizerStep(p, &f, nil) })
+}
+
 // Update updates from gradients that are finished; not with ZeRO.
 func (o *Optimizer) Update() error { return own.Do(o.Handle, raw.OptimizerUpdate) }
 

@@ -8,9 +8,10 @@ from nxd import core, ops, raw
 from nxd._libtorch import ForeignLibtorch
 from nxd.autograd import Function, FunctionCall, autocast, backward, grad_enabled, grad, \
     no_grad
-from nxd.core import *
 from nxd.device import DeviceLoader, DeviceMetrics, add_step_closure, add_step_closure_async, \
     device_metrics, device_report, mark_step, reset_device_metrics, step_graph, wait_step_closures
+# Behind nxd.device, since the name of that module is core's function here.
+from nxd.core import *
 from nxd.enums import Activation, GraphFormat, Mismatch, QkvFusion, Rope, Toggle
 from nxd.functional import copy_to_tensor_region, gather_from_sequence_region, \
     gather_from_tensor_region, linear_cross_entropy, parallel_cross_entropy, \

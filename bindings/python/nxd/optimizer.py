@@ -46,6 +46,12 @@ class Optimizer(Handle):
         check(core.nxd_optimizer_step(self.pointer, finish.pointer, done))
         return read_struct(StepReport, done)
 
+    def step_without_report(self, **options: Unpack[FinishOptions]) -> None:
+        """The same without a report: the recorded device is not asked for the norm, so that the
+        update runs, and fails, in mark_step()."""
+        finish = Struct("nxd_finish_options_t", options)
+        check(core.nxd_optimizer_step(self.pointer, finish.pointer, ffi.NULL))
+
     def update(self) -> None:
         """Updates from gradients that are finished."""
         check(core.nxd_optimizer_update(self.pointer))

@@ -192,6 +192,7 @@ class Operators(unittest.TestCase):
 
 class RecordedDevice(unittest.TestCase):
     def test_a_step_is_a_graph(self):
+        self.assertIs(nxd.device(), nxd.Device.CPU)
         x = nxd.tensor(np.arange(4, dtype="f4")).to_device("xla")
         self.assertIs(x.device, nxd.Device.XLA)
         nxd.reset_device_metrics()

@@ -78,6 +78,13 @@ function step!(optimizer::Optimizer; options...)
      skipped = report.skipped != 0)
 end
 
+"""
+The same without a report: the recorded device is not asked for the norm, so that the update runs,
+and fails, in `mark_step`.
+"""
+step_without_report!(optimizer::Optimizer; options...) =
+    check(nxd_optimizer_step(optimizer, Options(nxd_finish_options_t; options...), C_NULL))
+
 "Updates from gradients that are finished; not with ZeRO."
 update!(optimizer::Optimizer) = check(nxd_optimizer_update(optimizer))
 

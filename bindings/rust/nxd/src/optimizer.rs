@@ -7,6 +7,7 @@ use crate::error::{c_string, check, check_abi, invalid, string, ParameterState, 
 use crate::object::{create, get, object, Owned};
 use nxd_sys as sys;
 use std::os::raw::c_void;
+use std::ptr::null_mut;
 use std::rc::Rc;
 use sys::Versioned;
 
@@ -135,6 +136,15 @@ impl Optimizer {
             check(unsafe { sys::nxd_optimizer_step(self.as_raw(), &options, &mut report) })
         })?;
         Ok(report)
+    }
+
+    /// The same without a report: the recorded device is not asked for the norm, so that the update
+    /// runs, and fails, in `mark_step`.
+    pub fn step_without_report(&mut self, options: &FinishOptions) -> Result<()> {
+        let options = options.with_size();
+        with_arrays(&self.arrays, || {
+            check(unsafe { sys::nxd_optimizer_step(self.as_raw(), &options, null_mut()) })
+        })
     }
 
     /// Updates from gradients that are finished, and advances the step.
