@@ -1,6 +1,6 @@
 # shellcheck shell=bash
-# A language's train_lm, finetune_hf and pretrain_bert against those in C. Tests of bindings source it after
-# lib.sh.
+# A language's train_lm, finetune_hf and pretrain_bert, lazy_mlp and lazy_ddp against those in C. Tests of
+# bindings source it after lib.sh.
 
 # compare_programs SOURCE_DIR C_EXAMPLES WORK: losses and files of both are the same, to the byte: over
 # tensor-parallel ranks, pipeline stages, copies with ZeRO-1, and across checkpoints, those of C too. The
@@ -96,4 +96,37 @@ compare_programs() {
     same_losses known 4
     diff -r "$at/c/known" "$at/own/known"
   fi
+}
+
+# compare_lazy_programs C_EXAMPLES WORK RANKS COMMAND...: COMMAND runs a language's lazy_mlp, then its lazy_ddp
+# on RANKS ranks. Eagerly, replayed and through the plug-in its losses and counts are those of the programs in
+# C to the digit, and the plug-in compiles no program for it that it has not compiled for them.
+compare_lazy_programs() {
+  local in_c=$1 at=$2/lazy ranks=$3 plugin switch who out
+  local switches=(NXD_CPU_MODE=1 NXD_XLA_BACKEND=replay)
+  shift 3
+  mkdir -p "$at"/{c,own}
+  if plugin=$(pjrt_plugin); then switches+=("NXD_PJRT_PLUGIN=$plugin"); fi
+  run_lazy() { # c or own, COMMAND...
+    if [[ $1 == own ]]; then
+      "${@:2}"
+    else
+      timeout 300 "$in_c/lazy_mlp" && NEURON_NUM_DEVICES=$ranks timeout 300 "$in_c/lazy_ddp"
+    fi
+  }
+  for switch in "${switches[@]}"; do
+    for who in c own; do
+      out=$at/$who/${switch%%=*}
+      (
+        unset NXD_CPU_MODE
+        export "${switch?}" NXD_PJRT_FAST_COMPILE=1 PJRT_NPROC=1 TF_CPP_MIN_LOG_LEVEL=1
+        export NEURON_COMPILE_CACHE_URL=$at/compiled
+        run_lazy $who "$@"
+      ) > "$out" 2> "$at/errors" || { echo "$who, $switch: $*"; cat "$out" "$at/errors"; exit 1; }
+      if [[ -d $at/compiled ]]; then ls "$at/compiled" > "$at/$who/compiled"; fi
+    done
+  done
+  # Both programs: 40 steps, 10 epochs, and twice the counts of the device.
+  (($(wc -l < "$at/c/NXD_CPU_MODE") == 52)) || { cat "$at/c/NXD_CPU_MODE"; exit 1; }
+  diff -r "$at/c" "$at/own"
 }

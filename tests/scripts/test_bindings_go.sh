@@ -75,6 +75,8 @@ for schedule in 1f1b gpipe zero_bubble; do
 done
 program() { timeout 300 "$work/$1" "${@:2}"; }
 [[ -z $c ]] || compare_programs "$source" "$c" "$work"
+lazy() { program lazy_mlp && program lazy_ddp; }
+[[ -z $c ]] || compare_lazy_programs "$c" "$work" 2 lazy
 if [[ -x $c/embed_zero1 ]]; then
   run embed_zero1 "$nxdrun" -n 2 "$c/embed_zero1"
   cmp <(losses "$work/embed_zero1.out") <(losses "$work/zero1.out")

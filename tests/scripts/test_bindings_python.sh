@@ -42,5 +42,9 @@ for name in lifetimes all collected; do
   if [[ $status == 0 ]]; then tail -n 3 "$work/$name.log"; else cat "$work/$name.log"; fi
 done
 grep -hE '^skip: ' "$work"/*.log | sort -u || true
-if [[ $status == 0 && -n $NXD_C_EXAMPLES ]]; then compare_programs "$1" "$NXD_C_EXAMPLES" "$work"; fi
+lazy() { program lazy_mlp && program lazy_ddp; }
+if [[ $status == 0 && -n $NXD_C_EXAMPLES ]]; then
+  compare_programs "$1" "$NXD_C_EXAMPLES" "$work"
+  compare_lazy_programs "$NXD_C_EXAMPLES" "$work" 2 lazy
+fi
 exit $status

@@ -34,6 +34,8 @@ fi
 
 program() { timeout 300 "$CARGO_TARGET_DIR/debug/examples/$1" "${@:2}"; }
 [[ -z $examples ]] || compare_programs "$1" "$examples" "$work"
+lazy() { program lazy_mlp && program lazy_ddp; }
+[[ -z $examples ]] || compare_lazy_programs "$examples" "$work" 2 lazy
 
 # Without the engine there is no libtorch in the process.
 cargo build --quiet --offline --locked -p nxd --no-default-features --example show_error

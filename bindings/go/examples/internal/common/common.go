@@ -1,5 +1,5 @@
-// Package common has the parts that train_lm, finetune_hf and pretrain_bert share: ranks, corpora, draws, a
-// pass.
+// Package common has the parts that train_lm, finetune_hf, pretrain_bert and lazy_ddp share: ranks, corpora,
+// draws, a pass.
 package common
 
 import (
