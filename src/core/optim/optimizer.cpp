@@ -9,6 +9,7 @@
 #include "core/base/dtype.h"
 #include "core/base/suggestions.h"
 #include "core/kernels/elementwise.h"
+#include "core/layout/random_rows.h"
 #include "core/optim/state_file.h"
 #include "core/optim/state_snapshot.h"
 
@@ -406,6 +407,18 @@ void Optimizer::record_step(const FinishOptions& options) {
   outcome_.parameters = NXD_PARAMETER_STATE_NEW;
 }
 
+// All ranks of a plan whose parts are alike have one code.
+void Optimizer::add_rounding(const OptimizerState::Span& span, const RandomSite& site,
+                             RecordedUpdate& update) const {
+  constexpr int64_t kWordsOfBlock = 8;
+  update.form.attributes += " stochastic";
+  std::optional<RandomRows> rows = RandomRows::of(source_->info(span.parameter).shard);
+  if (!rows) return;
+  if (span.bucket >= 0) rows = rows->part(span.begin, span.room);
+  update.form.attributes += ", " + rows->code(kWordsOfBlock);
+  update.random = rows->numbers(site, kWordsOfBlock);
+}
+
 void Optimizer::record_span(OptimizerState::Span& span) {
   make_blocks(span, recorder_->value(span.parameter));
   const auto prepared = std::make_shared<const SpanUpdate>(prepare(span));
@@ -414,7 +427,7 @@ void Optimizer::record_span(OptimizerState::Span& span) {
   update.begin = span.begin;
   update.count = span.count;
   update.form = *rule_->form(prepared->span, prepared->hyper);
-  if (prepared->site) update.form.attributes += " stochastic";
+  if (prepared->site) add_rounding(span, *prepared->site, update);
   update.group = static_cast<size_t>(settings_.group_of[span.parameter]);
   update.step = prepared->span.step;
   update.state_dtype = prepared->state_dtype;

@@ -65,6 +65,8 @@ class Optimizer {
   StepRecorder* recorder();
   void record_step(const FinishOptions& options);
   void record_span(OptimizerState::Span& span);
+  void add_rounding(const OptimizerState::Span& span, const RandomSite& site,
+                    RecordedUpdate& update) const;
   // Learns how the step that was recorded last has ended, which runs it if it has not run.
   GradientFactor settle();
   void settle_if_ended();

@@ -25,6 +25,8 @@ struct RecordedUpdate {
   size_t parameter = 0;
   int64_t begin = 0, count = 0;  // the span
   UpdateForm form{};
+  // RandomRows::numbers of the words that values are rounded by, where the form has their code.
+  std::vector<int32_t> random{};
   size_t group = 0;  // of hyperparameters
   int64_t step = 1;
   nxd_dtype_t state_dtype = NXD_DTYPE_F32;

@@ -5,6 +5,7 @@
 #include <c10/core/TensorImpl.h>
 #include <c10/core/impl/LocalDispatchKeySet.h>
 
+#include <cstring>
 #include <typeinfo>
 #include <utility>
 
@@ -84,6 +85,16 @@ void set_device_value(const at::Tensor& tensor, at::Tensor data) {
   Recording::replace(impl.value(), std::move(data));
   impl.set_sizes_contiguous(sizes);
 }
+
+template <class Number>
+DeviceValuePtr vector_on_device(const std::vector<Number>& numbers) {
+  const at::Tensor out =
+      at::empty({static_cast<int64_t>(numbers.size())}, c10::CppTypeToScalarType<Number>::value);
+  std::memcpy(out.data_ptr(), numbers.data(), numbers.size() * sizeof(Number));
+  return Recording::current()->known(out);
+}
+template DeviceValuePtr vector_on_device(const std::vector<double>& numbers);
+template DeviceValuePtr vector_on_device(const std::vector<int32_t>& numbers);
 
 at::Tensor on_recorded_device(at::Tensor data) {
   return device_tensor(Recording::current()->known(std::move(data)));

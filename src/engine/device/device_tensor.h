@@ -3,6 +3,7 @@
 #include <ATen/core/Tensor.h>
 
 #include <string>
+#include <vector>
 
 #include "engine/device/recording.h"
 
@@ -30,6 +31,9 @@ inline DeviceValuePtr value_of(const at::Tensor& tensor) {
 // The tensor becomes one of other sizes and another value. The data, dense and on the CPU, are its
 // own from now on.
 void set_device_value(const at::Tensor& tensor, at::Tensor data);
+// Numbers that a graph takes as an input: double or int32_t.
+template <class Number>
+DeviceValuePtr vector_on_device(const std::vector<Number>& numbers);
 // A tensor of the device over data as above.
 at::Tensor on_recorded_device(at::Tensor data);
 

@@ -7,7 +7,9 @@
 #include <string>
 #include <utility>
 
+#include "core/layout/random_rows.h"
 #include "core/tensor_parallel/dropout_mask.h"
+#include "engine/device/device_tensor.h"
 #include "engine/device/recorder.h"
 #include "engine/layers/layer_support.h"
 #include "engine/tensor/pooled_tensor.h"
@@ -16,16 +18,14 @@ namespace nxd {
 namespace {
 
 // The site is no part of the graph: each step draws other bits.
-at::Tensor recorded_draw(const char* name, std::string attributes,
-                         const std::function<at::Tensor()>& draw, at::IntArrayRef sizes,
-                         at::ScalarType dtype) {
+RecordedCall recorded_draw(const char* name, const std::function<at::Tensor()>& draw,
+                           at::IntArrayRef sizes, at::ScalarType dtype) {
   RecordedCall call{name};
-  call.attributes = std::move(attributes);
   call.results = {at::empty(sizes, at::TensorOptions().dtype(dtype).device(at::kMeta))};
   call.function = [draw](const std::vector<at::Tensor>&) {
     return std::vector<at::Tensor>{draw()};
   };
-  return record_call(std::move(call), {})[0];
+  return call;
 }
 
 // 1 for each element of a part that is kept, else 0.
@@ -34,6 +34,23 @@ at::Tensor draw_mask(const RandomSite& site, const ShardSpec& shard, at::IntArra
   at::Tensor mask = pooled_empty(part, at::kByte);
   draw_kept(site, shard, keep, mask.data_ptr<uint8_t>());
   return mask;
+}
+
+// A program draws the bits itself, by numbers that it takes as an input.
+at::Tensor recorded_mask(const RandomSite& site, const ShardSpec& shard, at::IntArrayRef part,
+                         double keep) {
+  RecordedCall call = recorded_draw(
+      "nxd::keep_mask",
+      [site, shard, part = part.vec(), keep] { return draw_mask(site, shard, part, keep); }, part,
+      at::kByte);
+  call.attributes = text("probability ", keep);
+  const std::optional<RandomRows> rows = RandomRows::of(shard);
+  if (!rows) return record_call(std::move(call), {})[0];
+  constexpr int64_t kWordsOfBlock = 4;
+  call.attributes +=
+      text(", bound ", RandomSite::bernoulli_bound(keep), ", ", rows->code(kWordsOfBlock));
+  return device_tensor(
+      record_values(std::move(call), {vector_on_device(rows->numbers(site, kWordsOfBlock))})[0]);
 }
 
 }  // namespace
@@ -75,19 +92,15 @@ ShardSpec Dropout::shard_of(std::vector<int64_t> part) const {
 at::Tensor Dropout::site_words(const at::TensorOptions& options) const {
   const auto draw = [site = dropout_site_of_now(*context(), site_)] { return site_words_of(site); };
   if (options.device().is_cpu()) return draw();
-  return recorded_draw("nxd::dropout_site", {}, draw, {2}, at::kLong);
+  return record_call(recorded_draw("nxd::dropout_site", draw, {2}, at::kLong), {})[0];
 }
 
 at::Tensor Dropout::factors(at::IntArrayRef sizes, const at::TensorOptions& options) const {
   std::vector<int64_t> numbered = sizes.vec();
   if (transposed_) std::swap(numbered[0], numbered[1]);
-  const ShardSpec shard = shard_of(numbered);
-  const auto draw = [site = dropout_site_of_now(*context(), site_), numbered, shard,
-                     keep = keep_probability()] { return draw_mask(site, shard, numbered, keep); };
-  at::Tensor mask = options.device().is_cpu()
-                        ? draw()
-                        : recorded_draw("nxd::keep_mask", text("probability ", keep_probability()),
-                                        draw, numbered, at::kByte);
+  const RandomSite site = dropout_site_of_now(*context(), site_);
+  const auto mask_by = options.device().is_cpu() ? draw_mask : recorded_mask;
+  at::Tensor mask = mask_by(site, shard_of(numbered), numbered, keep_probability());
   if (transposed_) mask = mask.transpose(0, 1);
   return mask.to(c10::typeMetaToScalarType(options.dtype())) * (1.0 / (1.0 - p_));
 }

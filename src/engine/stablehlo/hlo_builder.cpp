@@ -200,6 +200,10 @@ HloValue HloBuilder::convert(const HloValue& x, at::ScalarType dtype) {
   return add("convert", {x}, dtype, x.sizes);
 }
 
+HloValue HloBuilder::bits_as(const HloValue& x, at::ScalarType dtype) {
+  return add("bitcast_convert", {x}, dtype, x.sizes);
+}
+
 HloValue HloBuilder::unary(std::string_view operation, const HloValue& x) {
   return add(operation, {x}, x.dtype, x.sizes);
 }
@@ -291,15 +295,18 @@ HloValue HloBuilder::overwritten(const HloValue& x, const HloValue& part, int64_
   return add("dynamic_update_slice", operands, x.dtype, x.sizes);
 }
 
-HloValue HloBuilder::part_at(const HloValue& x, const HloValue& index) {
-  std::vector<HloValue> operands{x, index};
-  for (int64_t d = 1; d < x.dim(); ++d) operands.push_back(constant(int64_t{0}, index.dtype));
+HloValue HloBuilder::window(const HloValue& x, int64_t dim, const HloValue& begin, int64_t size) {
+  std::vector<HloValue> operands{x};
+  for (int64_t d = 0; d < x.dim(); ++d) {
+    operands.push_back(d == dim ? begin : constant(int64_t{0}, begin.dtype));
+  }
   HloSizes sizes = x.sizes;
-  sizes[0] = 1;
-  const HloValue kept =
-      add("dynamic_slice", operands, x.dtype, sizes, "slice_sizes = " + hlo_array(sizes));
-  sizes.erase(sizes.begin());
-  return reshape(kept, sizes);
+  sizes[static_cast<size_t>(dim)] = size;
+  return add("dynamic_slice", operands, x.dtype, sizes, "slice_sizes = " + hlo_array(sizes));
+}
+
+HloValue HloBuilder::part_at(const HloValue& x, const HloValue& index) {
+  return reshape(window(x, 0, index, 1), HloSizes(x.sizes.begin() + 1, x.sizes.end()));
 }
 
 HloValue HloBuilder::reduce(std::string_view operation, const HloValue& initial, const HloValue& x,

@@ -48,6 +48,7 @@ class HloBuilder {
   HloBuilder() = default;
   explicit HloBuilder(const PjrtTarget& target) : target_(target) {}
 
+  const PjrtTarget& target() const { return target_; }
   // As the text names it.
   std::string type(at::ScalarType dtype, const HloSizes& sizes) const {
     return hlo_type(dtype_on_device(target_, dtype), sizes);
@@ -66,6 +67,8 @@ class HloBuilder {
   HloValue iota(at::ScalarType dtype, const HloSizes& sizes, int64_t dim);
 
   HloValue convert(const HloValue& x, at::ScalarType dtype);
+  // The same bits as values of a dtype of the same size.
+  HloValue bits_as(const HloValue& x, at::ScalarType dtype);
   HloValue unary(std::string_view operation, const HloValue& x);
   HloValue binary(std::string_view operation, const HloValue& a, const HloValue& b);
   HloValue plus(const HloValue& a, const HloValue& b) { return binary("add", a, b); }
@@ -85,6 +88,8 @@ class HloBuilder {
   // As ATen does: x's dimensions are the last ones, and those of size 1 are repeated.
   HloValue broadcast(const HloValue& x, const HloSizes& sizes);
   HloValue slice(const HloValue& x, int64_t dim, int64_t begin, int64_t end, int64_t step = 1);
+  // So many indices of one dimension from begin on, a number without dimensions.
+  HloValue window(const HloValue& x, int64_t dim, const HloValue& begin, int64_t size);
   // One part of a stack along dimension 0; index is a number without dimensions.
   HloValue part_at(const HloValue& x, const HloValue& index);
   // Zeros before and after along one dimension, and between its elements.

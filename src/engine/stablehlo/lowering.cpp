@@ -53,6 +53,12 @@ const at::Tensor& NodeLowering::meta(int argument) const {
                               : from.node->call->results[static_cast<size_t>(from.index)];
 }
 
+int64_t NodeLowering::attribute(std::string_view word) const {
+  const size_t found = node.call->attributes.find(std::string(word) + " ");
+  check_internal(found != std::string::npos, node.call->op->name, ": no attribute ", word);
+  return std::stoll(node.call->attributes.substr(found + word.size()));
+}
+
 HloValue NodeLowering::operand(int argument, at::ScalarType dtype) const {
   return hlo.broadcast(hlo.convert(tensor(argument), dtype), sizes());
 }
@@ -93,7 +99,7 @@ const Lowering* find_lowering(std::string_view name) {
     for (const Lowerings* family :
          {&elementwise_lowerings(), &activation_lowerings(), &creation_lowerings(),
           &reduction_lowerings(), &shape_lowerings(), &product_lowerings(), &indexing_lowerings(),
-          &normalization_lowerings(), &update_lowerings()}) {
+          &normalization_lowerings(), &update_lowerings(), &random_lowerings()}) {
       for (const Lowering& lowering : *family) out->emplace(lowering.name, &lowering);
     }
     return out;

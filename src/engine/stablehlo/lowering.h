@@ -50,6 +50,12 @@ class NodeLowering {
   // Shape, dtype and whether it is a number that a program wrote, on the meta device.
   const at::Tensor& meta(int argument) const;
 
+  // Words of a function of the library's own: is one there, and the number behind it.
+  bool has_attribute(std::string_view word) const {
+    return node.call->attributes.find(word) != std::string::npos;
+  }
+  int64_t attribute(std::string_view word) const;
+
   bool is_none(int argument) const { return argument_at(argument).isNone(); }
   int64_t integer(int argument) const { return argument_at(argument).toInt(); }
   int64_t integer_or(int argument, int64_t absent) const {
@@ -116,6 +122,7 @@ const Lowerings& product_lowerings();
 const Lowerings& indexing_lowerings();
 const Lowerings& normalization_lowerings();
 const Lowerings& update_lowerings();
+const Lowerings& random_lowerings();
 
 // Null for an operator that none of them has.
 const Lowering* find_lowering(std::string_view name);

@@ -78,8 +78,7 @@ void run_host_node(const CustomCall& call) {
   const RecordedGraph& graph = *calls.graphs.at(replica);
   const auto index = static_cast<size_t>(call.integer("node"));
   const RecordedNode& node = *graph.nodes.at(index);
-  if (node.call->op->replay && !node.call->op->is_effect)
-    device_metrics::count_host_call(node.call->op->name);
+  if (!node.call->op->is_effect) device_metrics::count_host_call(node.call->op->name);
   const at::AutoDispatchBelowADInplaceOrView no_autograd;
   const c10::impl::ExcludeDispatchKeyGuard plain(c10::DispatchKey::Functionalize);
   try {
@@ -136,14 +135,14 @@ at::Tensor taken(const PjrtClient& client, PjrtBuffer&& buffer, const at::Tensor
   return result.to(declared.scalar_type());
 }
 
-// Once for each operator of the process. Effects are calls of the host in any case.
+// Once for each operator or function of the process. Effects are calls of the host in any case.
 void name_host_calls(const RecordedGraph& outline, const std::vector<int>& host_nodes) {
   static auto* named = new std::set<std::string>;
   static std::mutex mutex;
   const std::lock_guard<std::mutex> lock(mutex);
   for (const int index : host_nodes) {
     const RecordedOperator& op = *outline.nodes[static_cast<size_t>(index)]->call->op;
-    if (!op.replay || op.is_effect || !named->insert(op.name).second) continue;
+    if (op.is_effect || !named->insert(op.name).second) continue;
     log(NXD_LOG_WARN, "device xla: ", op.name,
         " has no lowering to StableHLO: compiled graphs call the CPU for it");
   }

@@ -4,14 +4,10 @@
 
 #include <limits>
 
-#include "engine/stablehlo/lowering.h"
+#include "engine/stablehlo/random_words.h"
 
 namespace nxd {
 namespace {
-
-bool has_attribute(const NodeLowering& n, std::string_view word) {
-  return n.node.call->attributes.find(word) != std::string::npos;
-}
 
 // One of the numbers of a vector, as a tensor.
 HloValue number_of(NodeLowering& n, int argument, int64_t index, at::ScalarType dtype,
@@ -22,8 +18,8 @@ HloValue number_of(NodeLowering& n, int argument, int64_t index, at::ScalarType 
 
 // Takes gradients, and last of all a vector that says which of them count.
 void norm_of_gradients(NodeLowering& n) {
-  const bool largest = has_attribute(n, "type inf");
-  const bool squares = !largest && !has_attribute(n, "type 1");
+  const bool largest = n.has_attribute("type inf");
+  const bool squares = !largest && !n.has_attribute("type 1");
   HloValue total = n.hlo.constant(0.0, at::kDouble);
   const HloValue none = total;
   const int counts = static_cast<int>(n.node.inputs.size()) - 1;
@@ -43,13 +39,13 @@ void clip_factor(NodeLowering& n) {
   HloBuilder& hlo = n.hlo;
   const HloValue scale = number_of(n, 1, 0, at::kDouble, {});
   const HloValue joined = n.tensor(0);
-  const HloValue root = has_attribute(n, "type 2") ? hlo.unary("sqrt", joined) : joined;
+  const HloValue root = n.has_attribute("type 2") ? hlo.unary("sqrt", joined) : joined;
   const HloValue norm = hlo.times(hlo.unary("abs", scale), root);
   // Not-a-number is not less than anything.
   const HloValue largest = hlo.constant(std::numeric_limits<double>::max(), at::kDouble);
   const HloValue is_finite = hlo.compare("LE", norm, largest);
   HloValue clip = hlo.constant(1.0, at::kDouble);
-  if (has_attribute(n, "clips")) {
+  if (n.has_attribute("clips")) {
     const HloValue most = number_of(n, 1, 1, at::kDouble, {});
     const HloValue ratio = hlo.over(most, hlo.plus(norm, 1e-6));
     clip = hlo.select(is_finite, hlo.binary("minimum", clip, ratio), clip);
@@ -80,9 +76,16 @@ struct UpdateLowering {
     n.give(n.hlo.select(n.hlo.broadcast(n.tensor(2), sizes), out, n.tensor(4 + result)), result);
   }
   void give_value(const HloValue& value) {
+    if (n.has_attribute("stochastic")) {
+      const HloValue words = random_words(n, 4 + results(), WordBits::k16);
+      return give(rounded_by(n.hlo, value, n.hlo.reshape(words, sizes)), 0);
+    }
     give(value, 0);
-    if (has_attribute(n, "master")) give(value, static_cast<int>(n.node.call->results.size()) - 1);
+    if (has_master()) give(value, results() - 1);
   }
+  int results() const { return static_cast<int>(n.node.call->results.size()); }
+  bool has_master() const { return n.has_attribute("master"); }
+  bool has_states() const { return results() > (has_master() ? 2 : 1); }
 
   NodeLowering& n;
   const at::ScalarType dtype;
@@ -90,8 +93,15 @@ struct UpdateLowering {
   const HloValue old, gradient;
 };
 
+// Values of a shard without rows of random words are the host's to round.
+bool is_left(NodeLowering& n) {
+  const bool is_left = n.has_attribute("stochastic") && !has_random_words(n);
+  if (is_left) n.leave_to_host();
+  return is_left;
+}
+
 void adamw(NodeLowering& n) {
-  if (has_attribute(n, "stochastic")) return n.leave_to_host();
+  if (is_left(n)) return;
   UpdateLowering u(n);
   HloBuilder& hlo = n.hlo;
   const HloValue m =
@@ -106,18 +116,18 @@ void adamw(NodeLowering& n) {
 }
 
 void sgd(NodeLowering& n) {
-  if (has_attribute(n, "stochastic")) return n.leave_to_host();
+  if (is_left(n)) return;
   UpdateLowering u(n);
   HloBuilder& hlo = n.hlo;
   HloValue d = hlo.plus(hlo.times(u.number(3), u.old), u.gradient);
-  if (!has_attribute(n, "plain")) {
+  if (!n.has_attribute("plain")) {
     const HloValue momentum = u.number(1);
     const HloValue is_first = hlo.compare("GT", u.number(4), hlo.filled_like(d, 0));
     const HloValue later = hlo.plus(hlo.times(momentum, u.state(0)), hlo.times(u.number(2), d));
     const HloValue kept = hlo.select(is_first, d, later);
     u.give(kept, 1);
-    d = has_attribute(n, "nesterov") ? hlo.plus(d, hlo.times(momentum, kept)) : kept;
-  } else if (n.has(5) && !(has_attribute(n, "master") && n.node.call->results.size() == 2)) {
+    d = n.has_attribute("nesterov") ? hlo.plus(d, hlo.times(momentum, kept)) : kept;
+  } else if (u.has_states()) {
     n.give(u.state(0), 1);  // a momentum of 0 leaves its state as it is
   }
   u.give_value(hlo.minus(u.old, hlo.times(u.number(0), d)));

@@ -4,7 +4,8 @@
 //   nxd::norm_of_gradients  the part of this rank
 //   nxd::norm_over_ranks    the parts of all
 //   nxd::clip_factor        the norm, what gradients are multiplied by, whether that is finite
-//   nxd::adamw, nxd::sgd    for each parameter, whose memory and whose states' it overwrites
+//   nxd::adamw, nxd::sgd    for each parameter, whose memory and whose states' it overwrites; last
+//                           come the numbers of random words, where values are rounded by these
 //   nxd::gather_parameters  with ZeRO-1: the parts of all ranks, for each bucket
 // Where a plug-in runs graphs, ZeRO-1 has the nodes of recorded_parts.cpp for each parameter.
 // Replay runs the kernels that eager training runs; a compiler lowers all but those that exchange.
@@ -37,12 +38,6 @@ at::TensorOptions meta_options(at::ScalarType dtype) {
 }
 
 const at::Tensor& meta_like(const at::Tensor& x) { return device_value(x).meta; }
-
-DeviceValuePtr vector_on_device(const std::vector<double>& values) {
-  at::Tensor out = at::empty({static_cast<int64_t>(values.size())}, at::kDouble);
-  std::memcpy(out.data_ptr(), values.data(), values.size() * sizeof(double));
-  return Recording::current()->known(std::move(out));
-}
 
 // Reduces tensors of one dtype over a group, in one call and where they lie.
 std::vector<at::Tensor> reduce_where_they_lie(ProcessGroup& group, nxd_reduce_t reduce,
@@ -229,9 +224,9 @@ DeviceValuePtr record_norm_over_ranks(const OptimizerGroups& groups, bool over_d
   return record_values(std::move(call), {own})[0];
 }
 
-// The kernels' update of what inputs 4, 5 and so on hold: the values that are updated, the states,
-// and a copy of the values where there is one.
-std::vector<at::Tensor> run_update(const RecordedUpdate& update,
+// The kernels' update of what inputs 4, 5 and so on hold, so many of them: the values that are
+// updated, the states, and a copy of the values where there is one.
+std::vector<at::Tensor> run_update(const RecordedUpdate& update, int64_t results,
                                    const std::vector<at::Tensor>& in) {
   const bool is_updated = !in[2].defined() || in[2].item<bool>();
   if (is_updated) {
@@ -246,7 +241,7 @@ std::vector<at::Tensor> run_update(const RecordedUpdate& update,
     memory.copy = update.master ? in.back().data_ptr() : nullptr;
     update.run(memory);
   }
-  return {in.begin() + 4, in.end()};
+  return {in.begin() + 4, in.begin() + 4 + results};
 }
 
 }  // namespace
@@ -398,8 +393,9 @@ void RecordedStep::finish(const FinishOptions& options, const std::vector<char>&
                                    at::scalar_tensor(out.factor, at::kDouble),
                                    at::scalar_tensor(out.finite, at::kBool)};
   };
-  const DeviceValues results =
-      record_values(std::move(call), {joined, vector_on_device({options.scale, options.max_norm})});
+  const DeviceValues results = record_values(
+      std::move(call),
+      {joined, vector_on_device(std::vector<double>{options.scale, options.max_norm})});
   norm_ = results[0];
   factor_ = results[1];
   finite_ = results[2];
@@ -430,7 +426,7 @@ void RecordedStep::update(RecordedUpdate given) {
   std::vector<void*> places = update->states;
   if (update->master) places.insert(places.begin(), update->master);
   std::vector<DeviceValuePtr> inputs;
-  inputs.reserve(5 + places.size());
+  inputs.reserve(6 + places.size());
   inputs.push_back(value_of(plan_ ? parts_.at(place) : source_.gradient(update->parameter)));
   inputs.insert(inputs.end(), {factor_, checks_finite_ ? finite_ : nullptr, numbers(*update)});
   if (!update->master) inputs.push_back(values);
@@ -442,7 +438,12 @@ void RecordedStep::update(RecordedUpdate given) {
     call.results.push_back(inputs[i]->meta);
     call.overwrites.push_back(static_cast<int>(i));
   }
-  call.function = [update](const std::vector<at::Tensor>& in) { return run_update(*update, in); };
+  const auto count = static_cast<int64_t>(call.results.size());
+  call.function = [update, count](const std::vector<at::Tensor>& in) {
+    return run_update(*update, count, in);
+  };
+  // Kernels have the site; a compiler draws the words by numbers that are an input.
+  if (!update->random.empty()) inputs.push_back(vector_on_device(update->random));
   const DeviceValues results = record_values(std::move(call), inputs);
   const size_t first_state = update->master ? 0 : 1;
   for (size_t i = 0; i < places.size(); ++i) states_[places[i]] = results[first_state + i];
