@@ -23,6 +23,8 @@ struct Setting {
   int microbatches = 1;
   bool fp32_grads = false;
   nxd_reduce_t reduce = NXD_REDUCE_SUM;
+  nxd_bf16_update_t bf16_update = NXD_BF16_UPDATE_MASTER;
+  bool decays_alone = false;  // gradients are too small to move a value
   // Before step 2 another optimizer goes on with a state that is saved in this directory.
   const std::string* saved_at_2 = nullptr;
 
@@ -87,8 +89,9 @@ std::vector<Reading> run_passes(nxd_module_t* model, nxd_ddp_t* ddp, const Setti
   return readings;
 }
 
-Optimizer make_optimizer(nxd_module_t* model, nxd_ddp_t* ddp) {
+Optimizer make_optimizer(nxd_module_t* model, nxd_ddp_t* ddp, nxd_bf16_update_t bf16_update) {
   nxd_adamw_options_t adamw = NXD_ADAMW_OPTIONS_INIT;
+  adamw.bf16_update = bf16_update;
   adamw.weight_decay = 0.1;
   adamw.eps = 1e-6;
   nxd_optimizer_t* made = nullptr;
@@ -119,16 +122,17 @@ Trained train(nxd_context_t* ctx, const Setting& setting, nxd_device_t device,
     options.reduce = setting.reduce;
     if (!NXD_TEST_OK(nxd_ddp_create(model.get(), &options, &ddp.handle))) return run;
   }
-  Optimizer optimizer = make_optimizer(model.get(), ddp.handle);
+  Optimizer optimizer = make_optimizer(model.get(), ddp.handle, setting.bf16_update);
   nxd_finish_options_t finish = NXD_FINISH_OPTIONS_INIT;
   const int summed = setting.reduce == NXD_REDUCE_SUM ? setting.dp : 1;
   finish.scale = 1.0 / (summed * setting.microbatches);
+  if (setting.decays_alone) finish.scale = 1e-30;
   finish.max_norm = 1;
   for (int step = 0; step < steps; ++step) {
     if (step == 2 && setting.saved_at_2) {
       const std::string path = *setting.saved_at_2 + "/" + std::to_string(device);
       NXD_TEST_OK(nxd_optimizer_save(optimizer.get(), path.c_str()));
-      optimizer = make_optimizer(model.get(), ddp.handle);
+      optimizer = make_optimizer(model.get(), ddp.handle, setting.bf16_update);
       NXD_TEST_OK(nxd_optimizer_load(optimizer.get(), path.c_str()));
     }
     NXD_TEST_OK(nxd_optimizer_set_hyperparameter(
@@ -223,6 +227,15 @@ std::string small_config() {
   return changed(LlamaOracle().config, {{"hidden_size", 16}, {"intermediate_size", 44}});
 }
 
+// The program of replicas, which exchange by StableHLO and need no host.
+void check_one_program(const std::vector<std::string>& programs) {
+  for (const std::string& program : programs) {
+    assert_true(program == programs[0]);
+    assert_true(program.find("stablehlo.reduce_scatter") != std::string::npos);
+    assert_true(program.find("nxd_call") == std::string::npos);
+  }
+}
+
 // Ranks are threads here, which a plug-in runs as replicas of one program: they call no collective
 // of the host's. Five ranks cut each parameter into parts of one size, with padding behind the last
 // elements; of a norm's 16 the fifth has none.
@@ -231,12 +244,30 @@ void data_parallel_threads(void**) {
   Setting mean{1, 2, false, 1};
   mean.reduce = NXD_REDUCE_AVG;
   for (const Setting& setting : {mean, Setting{1, 5, false, 1}, Setting{2, 2, true, 1}}) {
-    const std::vector<std::string> programs = check(setting, small_config(), 5);
-    for (const std::string& program : programs) {
-      assert_true(program == programs[0]);
-      assert_true(program.find("stablehlo.reduce_scatter") != std::string::npos);
-      assert_true(program.find("nxd_call") == std::string::npos);
-    }
+    check_one_program(check(setting, small_config(), 5));
+  }
+}
+
+// Each replica draws the masks of its part.
+void dropout_of_threads(void**) {
+  const std::string config =
+      changed(ModelOracle("gpt_neox_tiny").config,
+              {{"vocab_size", 96}, {"attention_dropout", 0.1}, {"hidden_dropout", 0.1}});
+  check_one_program(check(Setting{2, 1, true, -1}, config, 5));
+}
+
+// Parts of parameters are rounded by the words that the whole ones are, in any of these layouts.
+void stochastic_parts_of_threads(void**) {
+  for (Setting setting : {Setting{2, 2, false, 1}, Setting{1, 3, false, 1}}) {
+    setting.dtype = NXD_DTYPE_BF16;
+    setting.bf16_update = NXD_BF16_UPDATE_STOCHASTIC;
+    setting.decays_alone = true;
+    const auto got = train_on_ranks(setting, NXD_DEVICE_XLA, small_config(), 5);
+    check_one_program({got[0].program, got[1].program});
+    setting.tp = setting.dp = 1;
+    setting.stage = -1;
+    const auto want = train_on_ranks(setting, NXD_DEVICE_CPU, small_config(), 5);
+    assert_true(want[0].parameters == got[0].parameters);
   }
 }
 
@@ -294,6 +325,8 @@ int main() {
   // Each layout takes seconds to compile; tests/scripts/test_device_backends.sh has several ranks.
   const struct CMUnitTest of_a_plugin[] = {
       cmocka_unit_test(data_parallel_threads),
+      cmocka_unit_test(dropout_of_threads),
+      cmocka_unit_test(stochastic_parts_of_threads),
       cmocka_unit_test(parts_that_are_saved),
       cmocka_unit_test(microbatches),
       cmocka_unit_test(bf16_with_f32_gradients),

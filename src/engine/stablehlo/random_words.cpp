@@ -1,6 +1,6 @@
 // Words are i32, whose sums and products have the same bits as those of unsigned numbers: devices
-// have other dtypes of integers or not. StableHLO's own generator is not used, as Neuron's compiler
-// takes another seed than the program's.
+// have other dtypes of integers or not. StableHLO's own generator is not used: Neuron's compiler
+// takes it with an algorithm of its own alone (its error NCC_EVRF006).
 #include "engine/stablehlo/random_words.h"
 
 #include <array>
