@@ -170,9 +170,9 @@ typedef int32_t nxd_device_t;
 enum {
   NXD_DEVICE_INVALID = -1,
   NXD_DEVICE_CPU = 0,
-  NXD_DEVICE_NEURON = 1,
-  NXD_DEVICE_META = 2, /**< shapes and dtypes, no values */
-  NXD_DEVICE_XLA = 3   /**< records operators, and runs a step as one graph; see nxd/device.h */
+  NXD_DEVICE_NEURON = 1, /**< holds no tensors: NXD_DEVICE_XLA runs by Neuron's plug-in */
+  NXD_DEVICE_META = 2,   /**< shapes and dtypes, no values */
+  NXD_DEVICE_XLA = 3     /**< records operators, and runs a step as one graph; see nxd/device.h */
 };
 
 #ifdef __cplusplus

@@ -5,7 +5,7 @@
 #include "core/base/profiler.h"
 #include "core/kernels/gemm.h"
 #include "core/kernels/parallel.h"
-#include "core/world/device.h"
+#include "core/pjrt/training_device.h"
 
 using namespace nxd;
 

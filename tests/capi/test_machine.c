@@ -10,6 +10,9 @@
 
 static void test_devices(void** state) {
   (void)state;
+  unsetenv("NXD_XLA_BACKEND");
+  unsetenv("NXD_PJRT_PLUGIN");
+  unsetenv("NEURON_LIBRARY_PATH");
   nxd_device_t device = NXD_DEVICE_META;
   setenv("NXD_CPU_MODE", "1", 1);
   assert_int_equal(nxd_cpu_mode(), 1);
@@ -19,6 +22,16 @@ static void test_devices(void** state) {
   assert_int_equal(nxd_cpu_mode(), 0);
   NXD_TEST_REFUSED(nxd_get_device(&device), NXD_ERROR_UNSUPPORTED, "libneuronpjrt.so");
   assert_non_null(strstr(nxd_last_error(), "NXD_CPU_MODE is not set"));
+  assert_non_null(strstr(nxd_last_error(), "NXD_PJRT_PLUGIN and NEURON_LIBRARY_PATH are not set"));
+  /* The path need not exist: whatever uses the device says so. */
+  const char* const choices[] = {"NXD_XLA_BACKEND", "NXD_PJRT_PLUGIN", "NEURON_LIBRARY_PATH"};
+  for (size_t i = 0; i < sizeof choices / sizeof *choices; ++i) {
+    setenv(choices[i], "/no/plugin.so", 1);
+    device = NXD_DEVICE_META;
+    assert_int_equal(nxd_get_device(&device), NXD_OK);
+    assert_int_equal(device, NXD_DEVICE_XLA);
+    unsetenv(choices[i]);
+  }
   setenv("NXD_CPU_MODE", "1", 1);
   NXD_TEST_REFUSED(nxd_get_device(NULL), NXD_ERROR_INVALID_ARGUMENT, "out_device");
 }

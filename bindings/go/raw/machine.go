@@ -83,8 +83,8 @@ func CPUMode() int32 {
 	return int32(C.nxd_cpu_mode())
 }
 
-// GetDevice is nxd_get_device. Device this process trains on: the CPU with NXD_CPU_MODE=1; device
-// XLA when NXD_XLA_BACKEND or NXD_PJRT_PLUGIN is set; else a Neuron device. [local]
+// GetDevice is nxd_get_device. Device this process trains on: the CPU with NXD_CPU_MODE=1; else
+// device XLA, when NXD_XLA_BACKEND is set or a PJRT plug-in is found. [local]
 func GetDevice() (deviceOut Device, err error) {
 	r := C.nxdgo_get_device()
 	return Device(r.out_device), TakeError(unsafe.Pointer(r.error))

@@ -88,19 +88,13 @@ size_t most_graphs() {
   return static_cast<size_t>(get_positive("XLA_COMPILATION_CACHE_SIZE", 1024));
 }
 
-std::string pjrt_plugin() { return get("NXD_PJRT_PLUGIN").value_or(""); }
-
 bool pjrt_fast_compile() { return get_int("NXD_PJRT_FAST_COMPILE").value_or(0) != 0; }
-
-std::string xla_backend() {
-  return get("NXD_XLA_BACKEND").value_or(pjrt_plugin().empty() ? "replay" : "pjrt");
-}
 
 const char* table() {
   return "NXD_ATEN_POOL\t\t1 or 0: whether ATen takes memory from the pool; by default when libnxd "
          "brought libtorch into the process\n"
          "NXD_COMPILE_CACHE_MB\t4096\tmegabytes of compiled programs that are kept; 0: none\n"
-         "NXD_CPU_MODE\t0\t1: train on the CPU, eagerly; otherwise a Neuron device is asked for\n"
+         "NXD_CPU_MODE\t0\t1: train on the CPU, eagerly; otherwise device xla is asked for\n"
          "NXD_FLIGHT_RECORD\t\tpath that the rank is appended to: file that takes the last "
          "operations of each group that fails, a line of JSON each\n"
          "NXD_HOST_ID\t\tname of this host: ranks with the same one share a host\n"
@@ -113,7 +107,8 @@ const char* table() {
          "ranks still prove it to each other\n"
          "NXD_PJRT_FAST_COMPILE\t0\t1: graphs are compiled several times faster, and run slower\n"
          "NXD_PJRT_PLUGIN\t\tpath of the PJRT plug-in that compiles and runs the graphs of device "
-         "xla\n"
+         "xla; by default that of NEURON_LIBRARY_PATH, or libneuronpjrt.so where the loader finds "
+         "it or in /opt/aws/neuron/lib\n"
          "NXD_PLAIN_KERNELS\t0\t1: every layer through plain ATen operators, with libtorch's "
          "products\n"
          "NXD_SECRET\t\tsecret of the job, which its processes prove to each other; nxd_spawn "
@@ -125,8 +120,8 @@ const char* table() {
          "NXD_TIMEOUT_MS\t1800000\tbound of every collective, milliseconds\n"
          "NXD_TRANSPORT\tauto\tauto, gloo, shared_memory or hierarchical; see nxd_transport_t\n"
          "NXD_XLA_BACKEND\t\tbackend that runs the graphs of device xla: replay, on the CPU, or "
-         "pjrt, by the plug-in of NXD_PJRT_PLUGIN; by default the latter where that is set; when "
-         "either is set, and NXD_CPU_MODE is not 1, device xla is the one to train on\n"
+         "pjrt, by a plug-in; by default the latter where there is one; device xla is the one to "
+         "train on when NXD_CPU_MODE is not 1, and this is set or there is a plug-in\n"
          "RANK\t\trank in the world, set by torchrun and nxdrun\n"
          "WORLD_SIZE\t\tranks in the world, set by torchrun and nxdrun\n"
          "LOCAL_RANK\t\trank on this host, set by torchrun and nxdrun\n"
@@ -175,6 +170,7 @@ const char* table() {
          "NEURON_RT_STOCHASTIC_ROUNDING_EN\t0\t1: device xla, replayed on the CPU, rounds results "
          "to bf16 stochastically\n"
          "NEURON_RT_STOCHASTIC_ROUNDING_SEED\t\tseed of that; NXD_SEED's by default\n"
+         "NEURON_LIBRARY_PATH\t\tpath of the plug-in, where NXD_PJRT_PLUGIN is not set\n"
          "NEURON_NUM_DEVICES\t1\tprocesses nxd_spawn starts by default\n";
 }
 

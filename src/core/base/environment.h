@@ -32,9 +32,7 @@ bool open_store();                // NXD_OPEN_STORE
 nxd_transport_t transport();      // NXD_TRANSPORT, default auto
 uint64_t most_graph_nodes();      // NXD_MAX_GRAPH_NODES
 size_t most_graphs();             // XLA_COMPILATION_CACHE_SIZE, default 1024
-std::string pjrt_plugin();        // NXD_PJRT_PLUGIN
 bool pjrt_fast_compile();         // NXD_PJRT_FAST_COMPILE
-std::string xla_backend();        // NXD_XLA_BACKEND, by default pjrt where there is a plug-in
 
 // The table as text, one variable a line.
 const char* table();

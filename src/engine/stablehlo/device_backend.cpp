@@ -5,14 +5,18 @@
 #include "core/base/device_variables.h"
 #include "core/base/environment.h"
 #include "core/base/error.h"
+#include "core/pjrt/pjrt_search.h"
 #include "engine/device/recorded_device.h"
 #include "engine/stablehlo/client_lease.h"
 #include "engine/stablehlo/pjrt_program.h"
 
 namespace nxd {
+namespace {
 
-void use_xla_device() {
-  const std::string backend = env::xla_backend();
+void choose_backend() {
+  const auto asked = env::get("NXD_XLA_BACKEND");
+  const std::string backend =
+      asked ? *asked : (search_pjrt_plugin().path.empty() ? "replay" : "pjrt");
   if (backend == "replay") {
     warn_of_device_variables(DeviceBackend::kReplay);
     return use_recorded_device(nullptr);
@@ -23,6 +27,17 @@ void use_xla_device() {
   }
   pjrt_client();
   use_recorded_device(&compile_by_pjrt);
+}
+
+}  // namespace
+
+// Every tensor that is made there comes this way, and the search opens libraries.
+void use_xla_device() {
+  static const bool is_chosen = [] {
+    choose_backend();
+    return true;
+  }();
+  check_internal(is_chosen, "device xla has no backend");
 }
 
 }  // namespace nxd

@@ -11,7 +11,9 @@ at::Device to_device(nxd_device_t device) {
     case NXD_DEVICE_META: return at::kMeta;
     case NXD_DEVICE_XLA: use_xla_device(); return at::Device(kRecordedDeviceType, 0);
     case NXD_DEVICE_NEURON:
-      fail(NXD_ERROR_UNSUPPORTED, "device: NXD_DEVICE_NEURON is not available in this build");
+      fail(NXD_ERROR_UNSUPPORTED,
+           "device: NXD_DEVICE_NEURON holds no tensors; Neuron's plug-in runs ",
+           "NXD_DEVICE_XLA, which nxd_get_device gives");
     default: fail(NXD_ERROR_INVALID_ARGUMENT, "device: expected an NXD_DEVICE_*, got ", device);
   }
 }

@@ -91,6 +91,7 @@ class Device(IntEnum):
 
     INVALID = -1
     CPU = 0
+    # holds no tensors: NXD_DEVICE_XLA runs by Neuron's plug-in
     NEURON = 1
     # shapes and dtypes, no values
     META = 2

@@ -214,6 +214,7 @@ pub struct nxd_device_t(pub i32);
 impl nxd_device_t {
     pub const INVALID: Self = Self(-1);
     pub const CPU: Self = Self(0);
+    /// holds no tensors: NXD_DEVICE_XLA runs by Neuron's plug-in
     pub const NEURON: Self = Self(1);
     /// shapes and dtypes, no values
     pub const META: Self = Self(2);

@@ -84,11 +84,13 @@ extern "C" {
     /// @since 0.1
     pub fn nxd_cpu_mode() -> i32;
 
-    /// [local] Device this process trains on: the CPU with NXD_CPU_MODE=1; device XLA when
-    /// NXD_XLA_BACKEND or NXD_PJRT_PLUGIN is set; else a Neuron device.
+    /// [local] Device this process trains on: the CPU with NXD_CPU_MODE=1; else device XLA, when
+    /// NXD_XLA_BACKEND is set or a PJRT plug-in is found.
     ///
-    /// @return NXD_OK; UNSUPPORTED when NXD_CPU_MODE is not 1 and no Neuron plug-in is found; the
-    /// message lists what was looked for.
+    /// The plug-in is that of NXD_PJRT_PLUGIN, that of NEURON_LIBRARY_PATH, or Neuron's
+    /// libneuronpjrt.so, where the loader finds it or in /opt/aws/neuron/lib: the first of these.
+    /// @return NXD_OK; UNSUPPORTED when NXD_CPU_MODE is not 1 and there is neither; the message lists
+    /// what was looked for.
     /// @since 0.1
     pub fn nxd_get_device(out_device: *mut nxd_device_t) -> nxd_status_t;
 
