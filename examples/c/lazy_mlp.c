@@ -130,8 +130,9 @@ int main(void) {
   nxd_tensor_t* labels = labels_on(device);
   train(weights, x, labels);
   TRY(nxd_device_get_metrics(&m));
-  printf("steps %d compiles %d executions %d implicit_syncs %d fallbacks %d\n", (int)m.steps,
-         (int)m.compiles, (int)m.executions, (int)m.implicit_syncs, (int)m.fallbacks);
+  printf("steps %d compiles %d loads %d executions %d implicit_syncs %d fallbacks %d\n",
+         (int)m.steps, (int)m.compiles, (int)m.loads, (int)m.executions, (int)m.implicit_syncs,
+         (int)m.fallbacks);
   nxd_tensor_destroy(labels);
   nxd_tensor_destroy(x);
   for (int i = 0; i < kLayers; ++i) nxd_tensor_destroy(weights[i]);

@@ -165,13 +165,18 @@ typedef struct nxd_device_metrics {
   uint64_t recorded;       /**< operators */
   uint64_t steps;          /**< calls of nxd_mark_step that had something recorded before them */
   uint64_t graphs;         /**< different ones that are kept compiled */
-  uint64_t compiles;       /**< graphs that were not kept: new, or had left */
+  uint64_t compiles;       /**< graphs that were compiled: new, or had left, and not on the disk */
   uint64_t cache_hits;     /**< executions of a graph that was compiled already */
   uint64_t executions;     /**< graphs that have run */
   uint64_t implicit_syncs; /**< executions because a value was read, not because a step ended */
   uint64_t fallbacks;      /**< calls of operators that ran on the CPU as they cannot be recorded */
-  double compile_seconds;
+  double compile_seconds;  /**< of compiles */
   double execute_seconds;
+  uint64_t loads;          /**< graphs that were not kept, and whose programs were on the disk */
+  double load_seconds;     /**< of loads, with waits for a process that compiles the program */
+  uint64_t argument_bytes; /**< of tensors that executions took: parameters, states, batches */
+  uint64_t result_bytes;   /**< of tensors that executions gave, new ones and updated ones */
+  uint64_t copied_bytes;   /**< of both: copied, as the plug-in could not take them as they lay */
 } nxd_device_metrics_t;
 
 /** [local] Counts since the process began, or since nxd_device_reset_metrics.

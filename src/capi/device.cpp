@@ -192,7 +192,8 @@ nxd_status_t nxd_device_get_metrics(nxd_device_metrics_t* out_metrics) {
     const device_metrics::Counts c = device_metrics::counts();
     out.write({sizeof(nxd_device_metrics_t), c.recorded, c.steps, plan_count(), c.compiles,
                c.cache_hits, c.executions, c.implicit_syncs, c.fallbacks, c.compile_seconds,
-               c.execute_seconds});
+               c.execute_seconds, c.loads, c.load_seconds, c.argument_bytes, c.result_bytes,
+               c.copied_bytes});
   });
 }
 

@@ -23,6 +23,8 @@ template <>
 inline constexpr size_t kFirstSize<nxd_pp_options_t> = offsetof(nxd_pp_options_t, loss_path);
 template <>
 inline constexpr size_t kFirstSize<nxd_linear_options_t> = offsetof(nxd_linear_options_t, pad);
+template <>
+inline constexpr size_t kFirstSize<nxd_device_metrics_t> = offsetof(nxd_device_metrics_t, loads);
 
 // A size beyond this is a struct_size that was never set, not a newer header.
 constexpr size_t kLargestStruct = 4096;

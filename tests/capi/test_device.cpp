@@ -43,6 +43,9 @@ void test_tensors_move_and_are_computed_with(void**) {
   assert_int_equal(metrics().steps, 1);
   assert_int_equal(metrics().executions, 1);
   assert_int_equal(metrics().implicit_syncs, 0);
+  // x, and the sum, which alone is held.
+  assert_int_equal(metrics().argument_bytes, 48);
+  assert_int_equal(metrics().result_bytes, 4);
   assert_true(step_graph(NXD_GRAPH_FORMAT_TEXT) ==
               "%1 f32[3, 4] = aten::relu(f32[3, 4]) of %0\n"
               "%2 f32[] = aten::sum(f32[3, 4]) of %1\n");
@@ -57,7 +60,10 @@ void test_tensors_move_and_are_computed_with(void**) {
               "}\n");
   assert_true(step_graph(NXD_GRAPH_FORMAT_STABLEHLO).find("\"stablehlo.maximum\"(%arg0, ") !=
               std::string::npos);
-  assert_true(text_by(nxd_device_get_report).find("executions 1\n") != std::string::npos);
+  const std::string report = text_by(nxd_device_get_report);
+  for (const char* wanted : {"\nexecutions 1\n", "\nargument_bytes 48\n", "\nresult_bytes 4\n"}) {
+    if (report.find(wanted) == std::string::npos) fail_msg("no %s in %s", wanted, report.c_str());
+  }
   // In place, from and to the host.
   const std::vector<float> twos(12, 2.0F);
   std::vector<float> back(12);
@@ -212,6 +218,12 @@ void test_bad_calls(void**) {
   assert_int_equal(nxd_device_get_metrics(nullptr), NXD_ERROR_INVALID_ARGUMENT);
   nxd_device_metrics_t unset = {};
   assert_int_equal(nxd_device_get_metrics(&unset), NXD_ERROR_ABI_MISMATCH);
+  // The first struct ended before the loads.
+  nxd_device_metrics_t first = {};
+  first.struct_size = offsetof(nxd_device_metrics_t, loads);
+  first.argument_bytes = 99;
+  NXD_TEST_OK(nxd_device_get_metrics(&first));
+  assert_true(first.executions > 0 && first.argument_bytes == 99);
   size_t needed = 0;
   char small[2];
   assert_int_equal(nxd_device_get_report(small, 2, &needed), NXD_ERROR_INVALID_ARGUMENT);

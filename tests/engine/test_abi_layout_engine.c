@@ -17,6 +17,24 @@ FIELD(nxd_function_options_t, shape, 40);
 FIELD(nxd_function_options_t, user_data, 48);
 FIELD(nxd_function_options_t, destroy, 56);
 
+SIZE(nxd_device_metrics_t, 128);
+FIELD(nxd_device_metrics_t, struct_size, 0);
+FIELD(nxd_device_metrics_t, recorded, 8);
+FIELD(nxd_device_metrics_t, steps, 16);
+FIELD(nxd_device_metrics_t, graphs, 24);
+FIELD(nxd_device_metrics_t, compiles, 32);
+FIELD(nxd_device_metrics_t, cache_hits, 40);
+FIELD(nxd_device_metrics_t, executions, 48);
+FIELD(nxd_device_metrics_t, implicit_syncs, 56);
+FIELD(nxd_device_metrics_t, fallbacks, 64);
+FIELD(nxd_device_metrics_t, compile_seconds, 72);
+FIELD(nxd_device_metrics_t, execute_seconds, 80);
+FIELD(nxd_device_metrics_t, loads, 88);
+FIELD(nxd_device_metrics_t, load_seconds, 96);
+FIELD(nxd_device_metrics_t, argument_bytes, 104);
+FIELD(nxd_device_metrics_t, result_bytes, 112);
+FIELD(nxd_device_metrics_t, copied_bytes, 120);
+
 SIZE(nxd_parameter_options_t, 48);
 FIELD(nxd_parameter_options_t, struct_size, 0);
 FIELD(nxd_parameter_options_t, dtype, 8);

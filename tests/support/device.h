@@ -16,6 +16,9 @@ inline nxd_device_metrics_t metrics() {
   return m;
 }
 
+// Graphs that were made ready: a plug-in's programs may lie on the disk.
+inline uint64_t graphs_made() { return metrics().compiles + metrics().loads; }
+
 // The graph of this thread's last step.
 inline std::string step_graph(nxd_graph_format_t format) {
   size_t needed = 0;

@@ -39,7 +39,7 @@ func TestRecordedDevice(t *testing.T) {
 		t.Fatal(err)
 	}
 	m := must[engine.DeviceMetrics](t)(engine.ReadDeviceMetrics())
-	if seen != 4 || m.Steps != 1 || m.Executions != 1 || m.ImplicitSyncs != 0 {
+	if seen != 4 || m.Steps != 1 || m.Executions != 1 || m.ImplicitSyncs != 0 || m.ResultBytes < 4 {
 		t.Fatalf("closure saw %v; metrics %+v", seen, m)
 	}
 	if graph := text(engine.StepGraph(engine.GraphFormatText)); !strings.Contains(graph, "aten::relu(f32[3])") {

@@ -44,6 +44,11 @@ type DeviceMetrics struct {
 	Fallbacks      uint64
 	CompileSeconds float64
 	ExecuteSeconds float64
+	Loads          uint64
+	LoadSeconds    float64
+	ArgumentBytes  uint64
+	ResultBytes    uint64
+	CopiedBytes    uint64
 }
 
 // Sized returns x with its StructSize set.

@@ -35,6 +35,11 @@ class DeviceMetrics(NamedTuple):
     fallbacks: int
     compile_seconds: float
     execute_seconds: float
+    loads: int
+    load_seconds: float
+    argument_bytes: int
+    result_bytes: int
+    copied_bytes: int
 
 
 def mark_step(wait: bool = True) -> None:

@@ -204,6 +204,7 @@ class RecordedDevice(unittest.TestCase):
         self.assertEqual(seen, [14])
         metrics = nxd.device_metrics()
         self.assertEqual((metrics.steps, metrics.executions, metrics.implicit_syncs), (1, 1, 0))
+        self.assertEqual((metrics.argument_bytes, metrics.result_bytes), (16, 4))
         self.assertIn("aten::mul.Tensor(f32[4], f32[4])", nxd.step_graph())
         self.assertTrue(nxd.step_graph("dot").startswith("digraph step {"))
         self.assertIn("executions 1\n", nxd.device_report())

@@ -190,6 +190,7 @@ std::shared_ptr<PjrtExecutable> PjrtClient::find(const CompileCache& cache,
   try {
     auto program = deserialize(entry->content);
     ++loaded_;
+    program->mark_loaded();
     return program;
   } catch (const Error& error) {
     if (plugin_->is_foreign()) throw;

@@ -25,6 +25,9 @@ class PjrtExecutable {
   std::shared_ptr<PjrtExecution> execute_on_devices(
       const std::vector<std::vector<PjrtBuffer*>>& inputs, void* rank_data);
   size_t num_outputs() const { return output_count_; }
+  // True if it came out of the compile cache.
+  bool was_loaded() const { return was_loaded_; }
+  void mark_loaded() { was_loaded_ = true; }
   // Machine code, for PjrtClient::deserialize of the same plug-in on such a processor. It has no
   // checksum: the plug-in loads changed code as it is.
   std::string serialize() const;
@@ -36,6 +39,7 @@ class PjrtExecutable {
   const CustomCallPort* port_;
   pjrt_abi::LoadedExecutable* handle_;
   size_t output_count_ = 0;
+  bool was_loaded_ = false;
 };
 
 }  // namespace nxd

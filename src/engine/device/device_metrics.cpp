@@ -63,10 +63,10 @@ void count_step() {
   change([](State& s) { ++s.counts.steps; });
 }
 
-void count_compile(double seconds) {
+void count_compile(double seconds, bool was_loaded) {
   change([&](State& s) {
-    ++s.counts.compiles;
-    s.counts.compile_seconds += seconds;
+    ++(was_loaded ? s.counts.loads : s.counts.compiles);
+    (was_loaded ? s.counts.load_seconds : s.counts.compile_seconds) += seconds;
   });
 }
 
@@ -78,9 +78,11 @@ void count_eviction() {
   change([](State& s) { ++s.counts.evictions; });
 }
 
-void count_execution(double seconds) {
+void count_execution(double seconds, uint64_t argument_bytes, uint64_t result_bytes) {
   change([&](State& s) {
     ++s.counts.executions;
+    s.counts.argument_bytes += argument_bytes;
+    s.counts.result_bytes += result_bytes;
     s.counts.execute_seconds += seconds;
   });
 }
@@ -117,9 +119,11 @@ std::string report() {
   std::ostringstream out;
   out << std::fixed << std::setprecision(6);
   out << "recorded " << c.recorded << "\nsteps " << c.steps << "\ncompiles " << c.compiles
-      << "\ncache_hits " << c.cache_hits << "\nexecutions " << c.executions << "\nimplicit_syncs "
-      << c.implicit_syncs << "\nfallbacks " << c.fallbacks << "\ncopied_bytes " << c.copied_bytes
-      << "\nevictions " << c.evictions << "\ncompile_seconds " << c.compile_seconds
+      << "\nloads " << c.loads << "\ncache_hits " << c.cache_hits << "\nexecutions " << c.executions
+      << "\nimplicit_syncs " << c.implicit_syncs << "\nfallbacks " << c.fallbacks
+      << "\nargument_bytes " << c.argument_bytes << "\nresult_bytes " << c.result_bytes
+      << "\ncopied_bytes " << c.copied_bytes << "\nevictions " << c.evictions
+      << "\ncompile_seconds " << c.compile_seconds << "\nload_seconds " << c.load_seconds
       << "\nexecute_seconds " << c.execute_seconds << '\n';
   change([&](State& s) {
     for (const auto& [name, times] : s.syncs)

@@ -21,6 +21,8 @@ class GraphProgram {
   // own, in C order. Threads may call it at the same time. A result whose node overwrites a leaf is
   // the leaf's tensor; has_overwritten: leaves are no longer what they were.
   virtual std::vector<at::Tensor> run(const RecordedGraph& graph, bool* has_overwritten) const = 0;
+  // True if the program was found, as an earlier process had compiled it.
+  virtual bool was_loaded() const = 0;
 };
 
 // Makes a program of a graph's outline.

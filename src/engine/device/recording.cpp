@@ -58,6 +58,12 @@ class ThreadOfSteps : public LazyClosureThread {
 
 thread_local ThreadOfSteps thread_of_steps;
 
+uint64_t bytes_of(const std::vector<at::Tensor>& tensors) {
+  uint64_t bytes = 0;
+  for (const at::Tensor& tensor : tensors) bytes += tensor.nbytes();
+  return bytes;
+}
+
 class Stopwatch {
  public:
   double seconds() const {
@@ -321,8 +327,10 @@ void Recording::run(const Pending& pending, bool* has_overwritten) {
   const Stopwatch stopwatch;
   std::optional<GraphRounding> rounding;
   if (rounding_seed_) rounding.emplace(*rounding_seed_, graphs_run_++);
-  set_results(pending, ran.plan->run(graph, has_overwritten, rounding ? &*rounding : nullptr));
-  device_metrics::count_execution(stopwatch.seconds());
+  const std::vector<at::Tensor> results =
+      ran.plan->run(graph, has_overwritten, rounding ? &*rounding : nullptr);
+  set_results(pending, results);
+  device_metrics::count_execution(stopwatch.seconds(), bytes_of(graph.leaves), bytes_of(results));
   const bool is_largest = !since_step_.plan || ran.plan->outline().nodes.size() >
                                                    since_step_.plan->outline().nodes.size();
   if (is_largest) since_step_ = std::move(ran);

@@ -211,7 +211,8 @@ std::shared_ptr<const ReplayPlan> plan_for(const RecordedGraph& graph, bool* is_
   *is_new = !cache.have_left.take(hash);
   if (!*is_new) warn_of_returned_graph(cache.plans.most());
   device_metrics::count_compile(
-      std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count());
+      std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count(),
+      plan->was_loaded());
   return plan;
 }
 

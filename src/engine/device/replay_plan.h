@@ -27,6 +27,7 @@ class ReplayPlan {
 
   // Its graphs have all of this in common.
   const RecordedGraph& outline() const { return outline_; }
+  bool was_loaded() const { return program_ && program_->was_loaded(); }
 
  private:
   std::vector<std::vector<int>> last_uses_;  // slots that nothing needs after a node

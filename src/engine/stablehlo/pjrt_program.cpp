@@ -177,7 +177,8 @@ class PjrtModule {
     KeptPrograms::add(this, client, executable);
     if (!clients_.insert(&client).second) {
       device_metrics::count_compile(
-          std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count());
+          std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count(),
+          executable->was_loaded());
     }
     return executable;
   }
@@ -215,9 +216,11 @@ class PjrtProgram final : public GraphProgram {
       slots_.insert(slots_.end(), node->call->results.begin(), node->call->results.end());
     }
     module_ = std::make_unique<PjrtModule>(outline, replicas_of(outline));
-    module_->executable_on(is_of_replicas() ? client_of_replicas(rendezvous_.ranks)
-                                            : pjrt_client());
+    PjrtClient& client = is_of_replicas() ? client_of_replicas(rendezvous_.ranks) : pjrt_client();
+    was_loaded_ = module_->executable_on(client)->was_loaded();
   }
+
+  bool was_loaded() const override { return was_loaded_; }
 
   std::vector<at::Tensor> run(const RecordedGraph& graph, bool* has_overwritten) const override {
     bool has_begun = false;
@@ -353,6 +356,7 @@ class PjrtProgram final : public GraphProgram {
   std::vector<at::Tensor> slots_;  // on the meta device
   std::set<int> overwritten_leaves_;
   std::vector<int> leaf_of_result_;  // which is overwritten, or -1
+  bool was_loaded_ = false;
   mutable std::mutex mutex_;
   mutable std::unique_ptr<PjrtModule> module_of_one_rank_;  // made when it is wanted
 };

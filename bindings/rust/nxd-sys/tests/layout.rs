@@ -586,7 +586,7 @@ fn layout_of_nxd_device_loader_options_t() {
 
 #[test]
 fn layout_of_nxd_device_metrics_t() {
-    assert_eq!((size_of::<nxd_device_metrics_t>(), align_of::<nxd_device_metrics_t>()), (88, 8));
+    assert_eq!((size_of::<nxd_device_metrics_t>(), align_of::<nxd_device_metrics_t>()), (128, 8));
     assert_eq!(place!(nxd_device_metrics_t, struct_size), (0, 8), "struct_size");
     assert_eq!(place!(nxd_device_metrics_t, recorded), (8, 8), "recorded");
     assert_eq!(place!(nxd_device_metrics_t, steps), (16, 8), "steps");
@@ -598,6 +598,11 @@ fn layout_of_nxd_device_metrics_t() {
     assert_eq!(place!(nxd_device_metrics_t, fallbacks), (64, 8), "fallbacks");
     assert_eq!(place!(nxd_device_metrics_t, compile_seconds), (72, 8), "compile_seconds");
     assert_eq!(place!(nxd_device_metrics_t, execute_seconds), (80, 8), "execute_seconds");
+    assert_eq!(place!(nxd_device_metrics_t, loads), (88, 8), "loads");
+    assert_eq!(place!(nxd_device_metrics_t, load_seconds), (96, 8), "load_seconds");
+    assert_eq!(place!(nxd_device_metrics_t, argument_bytes), (104, 8), "argument_bytes");
+    assert_eq!(place!(nxd_device_metrics_t, result_bytes), (112, 8), "result_bytes");
+    assert_eq!(place!(nxd_device_metrics_t, copied_bytes), (120, 8), "copied_bytes");
 }
 
 #[test]

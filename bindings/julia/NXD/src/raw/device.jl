@@ -27,6 +27,11 @@ struct nxd_device_metrics_t
     fallbacks::UInt64
     compile_seconds::Cdouble
     execute_seconds::Cdouble
+    loads::UInt64
+    load_seconds::Cdouble
+    argument_bytes::UInt64
+    result_bytes::UInt64
+    copied_bytes::UInt64
 end
 
 @call libnxd nxd_tensor_to_device(tensor::Ptr{nxd_tensor_t}, device::nxd_device_t,

@@ -99,7 +99,7 @@ pub struct nxd_device_metrics_t {
     pub steps: u64,
     /// different ones that are kept compiled
     pub graphs: u64,
-    /// graphs that were not kept: new, or had left
+    /// graphs that were compiled: new, or had left, and not on the disk
     pub compiles: u64,
     /// executions of a graph that was compiled already
     pub cache_hits: u64,
@@ -109,8 +109,19 @@ pub struct nxd_device_metrics_t {
     pub implicit_syncs: u64,
     /// calls of operators that ran on the CPU as they cannot be recorded
     pub fallbacks: u64,
+    /// of compiles
     pub compile_seconds: f64,
     pub execute_seconds: f64,
+    /// graphs that were not kept, and whose programs were on the disk
+    pub loads: u64,
+    /// of loads, with waits for a process that compiles the program
+    pub load_seconds: f64,
+    /// of tensors that executions took: parameters, states, batches
+    pub argument_bytes: u64,
+    /// of tensors that executions gave, new ones and updated ones
+    pub result_bytes: u64,
+    /// of both: copied, as the plug-in could not take them as they lay
+    pub copied_bytes: u64,
 }
 
 unsafe impl Versioned for nxd_device_metrics_t {

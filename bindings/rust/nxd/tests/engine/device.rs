@@ -23,7 +23,8 @@ fn a_step_is_one_graph() {
     nxd::mark_step(true).unwrap();
     assert_eq!(seen.get(), 4.0);
     // Other tests' threads count too.
-    assert!(nxd::device_metrics().unwrap().steps >= 1);
+    let metrics = nxd::device_metrics().unwrap();
+    assert!(metrics.steps >= 1 && metrics.argument_bytes >= 12);
     assert!(nxd::step_graph(GraphFormat::TEXT).unwrap().contains("aten::relu(f32[3])"));
     assert!(nxd::step_graph(GraphFormat::DOT).unwrap().starts_with("digraph step {"));
     assert!(nxd::device_report().unwrap().contains("executions "));
