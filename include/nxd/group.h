@@ -167,8 +167,8 @@ typedef struct nxd_payloads nxd_payloads_t;
 /** [collective: group] Waits for every rank of the group at a place of the program that has a name,
  *  and gives each rank what all of them have brought.
  *
- *  Ranks that stand at different places get an error that names two of them. The operators that
- *  device XLA has recorded are not run: mark the step before, where the meeting is about values.
+ *  Ranks that stand at different places get an error that names two of them. It ends the step of
+ *  device XLA first, as nxd_mark_step(1) does: a rank whose step fails fails on all of them.
  *  @param tag      name of the place, the same on all ranks; UTF-8.
  *  @param payload  size bytes; may be NULL when size is 0. Ranks may bring different sizes; every
  *                  rank gets room for as many of the largest as there are ranks.

@@ -9,6 +9,7 @@
 #include "capi/handles.h"
 #include "core/agree/rendezvous.h"
 #include "core/base/last_error.h"
+#include "core/comm/recorded_step.h"
 
 struct nxd_payloads {
   std::vector<std::string> by_rank;
@@ -137,6 +138,7 @@ nxd_status_t nxd_group_rendezvous(nxd_group_t* group, const char* tag, const voi
       place = tag;
       if (size > 0) own.assign(static_cast<const char*>(payload), size);
       handle = std::make_unique<nxd_payloads>();
+      end_recorded_step();
     });
     std::vector<std::string> all = rendezvous(ranks, place, own, given);
     handle->by_rank = std::move(all);

@@ -15,9 +15,11 @@
 #include <utility>
 
 #include "core/base/error.h"
+#include "core/comm/recorded_step.h"
 #include "engine/device/device_tensor.h"
 #include "engine/device/recorder.h"
 #include "engine/device/replay_plan.h"
+#include "engine/device/step_closures.h"
 #include "engine/torch_compat.h"
 
 namespace nxd {
@@ -248,6 +250,7 @@ void use_recorded_device(GraphCompiler compiler) {
   auto made = std::make_unique<Registrations>();
   register_kernels(*made);
   registrations = made.release();
+  set_recorded_step_end([] { mark_step(true); });
 }
 
 }  // namespace nxd
