@@ -15,7 +15,7 @@ type Job struct{ own.Handle[raw.Job] }
 
 // SpawnOptions say what to start. Zero values are defaults.
 type SpawnOptions struct {
-	Processes     int      // NEURON_NUM_DEVICES, or 1
+	Processes     int      // NEURON_NUM_DEVICES, NEURONCORE_NUM_DEVICES, or 1
 	OMPNumThreads int      // of each: as inherited, or 1 with more than one process
 	Args          []string // program and arguments; nil: this program with its own arguments
 }

@@ -250,6 +250,10 @@ static void cannot_start(void** state) {
   setenv("NEURON_NUM_DEVICES", "many", 1);
   REFUSED(nxd_spawn(NULL, &job), NXD_ERROR_INVALID_ARGUMENT, "NEURON_NUM_DEVICES");
   unsetenv("NEURON_NUM_DEVICES");
+  setenv("NEURONCORE_NUM_DEVICES", "65537", 1);
+  REFUSED(nxd_spawn(NULL, &job), NXD_ERROR_INVALID_ARGUMENT,
+          "NEURONCORE_NUM_DEVICES: expected 1 to 65536");
+  unsetenv("NEURONCORE_NUM_DEVICES");
   setenv("RANK", "0", 1);
   REFUSED(nxd_spawn(NULL, &job), NXD_ERROR_INVALID_STATE, "RANK is set");
   unsetenv("RANK");
@@ -291,11 +295,15 @@ static void environment(void** state) {
     options.omp_num_threads = table[i].omp;
     char devices[8];
     snprintf(devices, sizeof devices, "%d", table[i].n);
-    setenv("NEURON_NUM_DEVICES", devices, 1); /* num_processes comes from here */
+    /* num_processes comes from here; NxD's variable wins over PyTorch/XLA's. */
+    setenv(i % 2 ? "NEURON_NUM_DEVICES" : "NEURONCORE_NUM_DEVICES", devices, 1);
+    if (i % 2) setenv("NEURONCORE_NUM_DEVICES", "65537", 1);
     nxd_job_t* job = NULL;
     OK(nxd_spawn(&options, &job));
     OK(nxd_job_wait(job, 30000));
     nxd_job_destroy(job);
+    unsetenv("NEURON_NUM_DEVICES");
+    unsetenv("NEURONCORE_NUM_DEVICES");
     char got[256] = "";
     FILE* f = fopen(path, "r");
     const size_t size = fread(got, 1, sizeof got - 1, f);
@@ -303,7 +311,6 @@ static void environment(void** state) {
     got[size] = '\0';
     if (!strstr(got, table[i].want)) fail_msg("expected %s in %s", table[i].want, got);
   }
-  unsetenv("NEURON_NUM_DEVICES");
   if (old) setenv("OMP_NUM_THREADS", old, 1);
   free(old);
   unlink(path);

@@ -14,6 +14,7 @@ namespace {
 constexpr DeviceVariable kDeviceVariables[] = {
     {"NXD_CPU_MODE", VariableUse::kRead, "1: train on the CPU, eagerly"},
     {"NEURON_NUM_DEVICES", VariableUse::kRead, "processes that nxd_spawn starts"},
+    {"NEURONCORE_NUM_DEVICES", VariableUse::kRead, "the same, where that is not set"},
     {"NEURON_CC_FLAGS", VariableUse::kRead, "the words about the cache; Neuron's compiler has all"},
     {"NEURON_COMPILE_CACHE_URL", VariableUse::kRead, "directory of compiled programs"},
     {"NEURON_EXTRACT_GRAPHS_ONLY", VariableUse::kRead,
@@ -46,11 +47,11 @@ constexpr DeviceVariable kDeviceVariables[] = {
     {"FI_EFA_USE_DEVICE_RDMA", VariableUse::kPassedOn, "read by libfabric"},
     {"FI_EFA_FORK_SAFE", VariableUse::kPassedOn, "read by libfabric"},
     {"NEURON_RT_STOCHASTIC_ROUNDING_EN", VariableUse::kNeuronOrReplay,
-     "with another plug-in optimizers have the option bf16_update"},
+     "elsewhere optimizers have the option bf16_update"},
     {"NEURON_RT_STOCHASTIC_ROUNDING_SEED", VariableUse::kNeuronOrReplay,
      "seed of these bits; by default NXD_SEED's"},
     {"XLA_USE_32BIT_LONG", VariableUse::kNeuron,
-     "1: i64 is i32 on the device; with another plug-in make ids of NXD_DTYPE_I32"},
+     "1: i64 is i32 on the device; elsewhere make ids of NXD_DTYPE_I32"},
     {"XLA_USE_BF16", VariableUse::kWithoutEffect,
      "deprecated; make the model in bf16 by the dtype of its options"},
     {"XLA_DOWNCAST_BF16", VariableUse::kWithoutEffect,
@@ -69,6 +70,9 @@ constexpr DeviceVariable kDeviceVariables[] = {
      "XLA_COMPILATION_CACHE_SIZE says how many graphs are kept"},
     {"NEURON_PARALLEL_COMPILE_MAX_RETRIES", VariableUse::kWithoutEffect,
      "ranks that start together compile a program once"},
+    {"NEURON_TRANSFER_WITH_STATIC_RING_OPS", VariableUse::kWithoutEffect, "the plug-in decides"},
+    {"NEURON_TRANSFER_ALL_PARAMETERS_WITH_STATIC_RING", VariableUse::kWithoutEffect,
+     "the plug-in decides"},
     {"NEURON_FUSE_SOFTMAX", VariableUse::kWithoutEffect, "the compiler decides"},
     {"NEURON_CUSTOM_SILU", VariableUse::kWithoutEffect, "the compiler decides"},
     {"ALLREDUCE_GRADIENTS_BUCKET_SIZE_MB", VariableUse::kWithoutEffect,
@@ -80,6 +84,19 @@ constexpr DeviceVariable kDeviceVariables[] = {
     {"BUCKET_CAP_MB", VariableUse::kWithoutEffect, "data parallelism has the option bucket_bytes"},
 };
 
+bool has_effect(VariableUse use, DeviceBackend backend) {
+  const bool may_be_neuron =
+      backend == DeviceBackend::kNeuron || backend == DeviceBackend::kUndecided;
+  switch (use) {
+    case VariableUse::kRead:
+    case VariableUse::kPassedOn: return true;
+    case VariableUse::kNeuron: return may_be_neuron;
+    case VariableUse::kNeuronOrReplay: return may_be_neuron || backend == DeviceBackend::kReplay;
+    case VariableUse::kWithoutEffect: break;
+  }
+  return false;
+}
+
 }  // namespace
 
 std::span<const DeviceVariable> device_variables() { return kDeviceVariables; }
@@ -89,11 +106,8 @@ void warn_of_device_variables(DeviceBackend backend) {
   static auto* warned = new std::set<std::string>;
   const std::lock_guard<std::mutex> lock(mutex);
   for (const DeviceVariable& variable : kDeviceVariables) {
-    const bool has_effect =
-        variable.use == VariableUse::kRead || variable.use == VariableUse::kPassedOn ||
-        (variable.use == VariableUse::kNeuron && backend == DeviceBackend::kNeuron) ||
-        (variable.use == VariableUse::kNeuronOrReplay && backend != DeviceBackend::kOther);
-    if (has_effect || !env::get(variable.name) || !warned->insert(variable.name).second) continue;
+    const bool is_idle = !has_effect(variable.use, backend) && env::get(variable.name);
+    if (!is_idle || !warned->insert(variable.name).second) continue;
     log(NXD_LOG_WARN, "environment variable ", variable.name, " has no effect: ", variable.note);
   }
 }

@@ -8,9 +8,8 @@ namespace nxd {
 enum class VariableUse {
   kRead,            // by this library; nxd_environment_table has more of it
   kPassedOn,        // the plug-in reads it, or a library below it
-  kNeuron,          // read by this library for Neuron's plug-in; with another it has no effect
-  kNeuronOrReplay,  // Neuron's runtime reads it, or the replay; with another plug-in it has no
-                    // effect
+  kNeuron,          // read by this library for Neuron's plug-in; elsewhere it has no effect
+  kNeuronOrReplay,  // Neuron's runtime reads it, or the replay; elsewhere it has no effect
   kWithoutEffect    // nobody reads it
 };
 
@@ -23,7 +22,13 @@ struct DeviceVariable {
 std::span<const DeviceVariable> device_variables();
 
 // A line in the log for each variable that is set and has no effect, once in a process.
-enum class DeviceBackend { kReplay, kNeuron, kOther };
+enum class DeviceBackend {
+  kUndecided,  // nothing was placed on the device yet
+  kEager,
+  kReplay,
+  kNeuron,
+  kOther
+};
 void warn_of_device_variables(DeviceBackend backend);
 
 }  // namespace nxd

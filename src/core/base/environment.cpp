@@ -171,7 +171,8 @@ const char* table() {
          "to bf16 stochastically\n"
          "NEURON_RT_STOCHASTIC_ROUNDING_SEED\t\tseed of that; NXD_SEED's by default\n"
          "NEURON_LIBRARY_PATH\t\tpath of the plug-in, where NXD_PJRT_PLUGIN is not set\n"
-         "NEURON_NUM_DEVICES\t1\tprocesses nxd_spawn starts by default\n";
+         "NEURON_NUM_DEVICES\t1\tprocesses nxd_spawn starts by default\n"
+         "NEURONCORE_NUM_DEVICES\t1\tthe same, where NEURON_NUM_DEVICES is not set\n";
 }
 
 }  // namespace nxd::env

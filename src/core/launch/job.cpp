@@ -65,6 +65,16 @@ void send_signal(const Fd& handle, pid_t pid, int signal_number) {
   }
 }
 
+// NxD's variable, or PyTorch/XLA's.
+int default_size() {
+  const auto of_nxd = env::get_int("NEURON_NUM_DEVICES");
+  const int64_t size = of_nxd ? *of_nxd : env::get_int("NEURONCORE_NUM_DEVICES").value_or(1);
+  check_argument(size >= 1 && size <= 65536,
+                 of_nxd ? "NEURON_NUM_DEVICES" : "NEURONCORE_NUM_DEVICES",
+                 ": expected 1 to 65536, got ", size);
+  return static_cast<int>(size);
+}
+
 }  // namespace
 
 Job::Job(int size, int omp_num_threads, std::vector<std::string> arguments) {
@@ -72,8 +82,7 @@ Job::Job(int size, int omp_num_threads, std::vector<std::string> arguments) {
   check_state(evidence.empty(), "nxd_spawn: this process was itself started by a launcher (",
               evidence, " is set), and must not start another job");
   check_argument(size >= 0, "options.num_processes: expected 0 or more, got ", size);
-  if (size == 0) size = static_cast<int>(env::get_int("NEURON_NUM_DEVICES").value_or(1));
-  check_argument(size >= 1 && size <= 65536, "NEURON_NUM_DEVICES: expected 1 to 65536, got ", size);
+  if (size == 0) size = default_size();
   check_argument(omp_num_threads >= 0, "options.omp_num_threads: expected 0 or more, got ",
                  omp_num_threads);
   std::optional<Key> key;

@@ -3,6 +3,7 @@
 #include <utility>
 
 #include "core/agree/agree.h"
+#include "core/base/device_variables.h"
 #include "core/base/environment.h"
 #include "core/base/kept_by_process.h"
 #include "core/world/world.h"
@@ -30,6 +31,12 @@ void add_layout(Proposal& proposal, const ParallelOptions& o, int world_size) {
   add("local_world_size", o.local_world_size != 0 ? o.local_world_size : world_size);
 }
 
+// Without a backend that is asked for, NXD_CPU_MODE=1 trains eagerly.
+DeviceBackend backend_of_context() {
+  const bool is_eager = env::cpu_mode() && !env::get("NXD_XLA_BACKEND");
+  return is_eager ? DeviceBackend::kEager : DeviceBackend::kUndecided;
+}
+
 }  // namespace
 
 Context::Context(const ContextOptions& options)
@@ -40,6 +47,7 @@ Context::Context(const ContextOptions& options)
 Context::~Context() = default;
 
 std::shared_ptr<Context> Context::create(const ContextOptions& options) {
+  warn_of_device_variables(backend_of_context());
   return kept_by_process(new Context(options));
 }
 

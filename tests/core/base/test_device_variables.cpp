@@ -54,12 +54,12 @@ void warns_once_by_name(void**) {
   assert_true(warned(DeviceBackend::kOther).empty());
   // NXD_CPU_MODE and NEURON_CC_FLAGS are read where they belong; here all are set at once.
   for (const auto& variable : nxd::device_variables()) ::setenv(variable.name, "1", 1);
-  assert_true(warned(DeviceBackend::kNeuron) == without_effect);
+  assert_true(warned(DeviceBackend::kUndecided) == without_effect);
   assert_true(warned(DeviceBackend::kNeuron).empty());
   assert_true(of_neuron_alone.contains("XLA_USE_32BIT_LONG"));
   assert_true(warned(DeviceBackend::kReplay) == of_neuron_alone);
   assert_true(warned(DeviceBackend::kOther) == of_neuron);
-  assert_true(warned(DeviceBackend::kOther).empty());
+  assert_true(warned(DeviceBackend::kEager).empty());
   nxd::set_log_callback(nullptr, nullptr, nullptr);
 }
 

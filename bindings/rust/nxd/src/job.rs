@@ -16,7 +16,7 @@ unsafe impl Send for Owned<Job> {}
 /// The processes to start.
 #[derive(Clone, Debug, Default)]
 pub struct SpawnOptions {
-    /// 0: NEURON_NUM_DEVICES, or 1.
+    /// 0: NEURON_NUM_DEVICES, NEURONCORE_NUM_DEVICES, or 1.
     pub processes: i32,
     /// OMP_NUM_THREADS of each; 0: as inherited, or 1 with more than one process.
     pub omp_num_threads: i32,
