@@ -55,7 +55,7 @@ enum {
   NXD_BF16_UPDATE_INVALID = -1,
   NXD_BF16_UPDATE_MASTER = 0,     /**< an f32 copy is updated, and rounded to nearest */
   NXD_BF16_UPDATE_STOCHASTIC = 1, /**< rounded stochastically; no copy */
-  NXD_BF16_UPDATE_NEAREST = 2     /**< rounded to nearest; no copy: small steps are lost */
+  NXD_BF16_UPDATE_NEAREST = 2     /**< to nearest, or as the device does; small steps are lost */
 };
 
 /** Formulas of AdamW. */

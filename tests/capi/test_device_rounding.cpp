@@ -168,6 +168,51 @@ void models_train(void**) {
   }
 }
 
+// The weights of a norm, which are 1, after a step of 1/1000: less than half of the distance to the
+// bf16 beside it, on either side.
+std::vector<double> stepped_weights(const char* on, nxd_bf16_update_t update) {
+  const ModelOracle oracle("llama_tiny");
+  ::setenv("NEURON_RT_STOCHASTIC_ROUNDING_EN", on, 1);
+  Layout layout{1, false, NXD_DTYPE_BF16};
+  layout.device = NXD_DEVICE_XLA;
+  const auto runs = on_ranks<std::vector<double>>(layout, 7, [&](nxd_context_t* ctx) {
+    const Module model = create_model(ctx, oracle.config, layout);
+    nxd_adamw_options_t options = NXD_ADAMW_OPTIONS_INIT;
+    options.bf16_update = update;
+    options.learning_rate = 1e-3;
+    nxd_optimizer_t* made = nullptr;
+    NXD_TEST_OK(nxd_optimizer_create_adamw(model.get(), &options, &made));
+    const Optimizer optimizer(made);
+    run_backward(model.get(), oracle);
+    NXD_TEST_OK(nxd_optimizer_step(made, nullptr, nullptr));
+    std::vector<double> weights;
+    for (const auto& [name, given] : whole_parameters(model.get())) {
+      if (name.find("norm") == std::string::npos) continue;
+      weights.insert(weights.end(), given.begin(), given.end());
+    }
+    return weights;
+  });
+  ::unsetenv("NEURON_RT_STOCHASTIC_ROUNDING_EN");
+  return runs[0];
+}
+
+// Where the device rounds stochastically, an update without a copy in f32 is no exception.
+void updates_are_rounded_so_too(void**) {
+  for (const auto& [on, update] :
+       {std::pair{"0", NXD_BF16_UPDATE_NEAREST}, std::pair{"1", NXD_BF16_UPDATE_MASTER}}) {
+    for (const double weight : stepped_weights(on, update)) assert_true(weight == 1);
+  }
+  const std::vector<double> got = stepped_weights("1", NXD_BF16_UPDATE_NEAREST);
+  size_t moved = 0;
+  for (const double weight : got) {
+    assert_true(weight == 1 || weight == 1 - 0x1p-8 || weight == 1 + 0x1p-7);
+    moved += weight != 1 ? 1 : 0;
+  }
+  // About a fifth of them.
+  assert_true(got.size() > 50 && moved > got.size() / 20 && moved < got.size() / 2);
+  assert_true(got == stepped_weights("1", NXD_BF16_UPDATE_NEAREST));
+}
+
 }  // namespace
 
 int main() {
@@ -178,6 +223,7 @@ int main() {
       cmocka_unit_test(off_it_rounds_to_nearest),
       cmocka_unit_test(exact_results_stay),
       cmocka_unit_test(models_train),
+      cmocka_unit_test(updates_are_rounded_so_too),
   };
   return cmocka_run_group_tests(tests, nullptr, nullptr);
 }

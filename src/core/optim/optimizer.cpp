@@ -317,7 +317,7 @@ struct Optimizer::SpanUpdate {
   }
 };
 
-Optimizer::SpanUpdate Optimizer::prepare(OptimizerState::Span& span) {
+Optimizer::SpanUpdate Optimizer::prepare(OptimizerState::Span& span, const StepRecorder* records) {
   const ParameterInfo& info = source_->info(span.parameter);
   SpanUpdate out;
   out.rule = rule_;
@@ -333,8 +333,11 @@ Optimizer::SpanUpdate Optimizer::prepare(OptimizerState::Span& span) {
       out.hyper[NXD_HYPERPARAMETER_LEARNING_RATE] * schedule_factor(settings_.schedule, updates_);
   out.span.step = span.updates + 1;
   out.span.reference = source_->plain_kernels();
-  if (info.dtype == NXD_DTYPE_BF16 && rule_->bf16_update() == NXD_BF16_UPDATE_STOCHASTIC) {
-    out.site = RandomSite(source_->seed(), info.name + ".rounding").at(source_->step(), 0);
+  std::optional<uint64_t> seed;
+  if (rule_->bf16_update() == NXD_BF16_UPDATE_STOCHASTIC) seed = source_->seed();
+  if (rule_->bf16_update() == NXD_BF16_UPDATE_NEAREST && records) seed = records->rounding_seed();
+  if (info.dtype == NXD_DTYPE_BF16 && seed) {
+    out.site = RandomSite(*seed, info.name + ".rounding").at(source_->step(), 0);
     out.random_spans = OptimizerState::random_spans(span, info);
   }
   return out;
@@ -355,7 +358,7 @@ void Optimizer::update_span(OptimizerState::Span& span, double factor) {
   const ParameterInfo& info = source_->info(span.parameter);
   const ParameterBuffers buffers = source_->buffers(span.parameter);
   make_blocks(span, buffers.value);
-  SpanUpdate update = prepare(span);
+  SpanUpdate update = prepare(span, nullptr);
   std::vector<void*> states, peer_copies;
   for (const OptimizerState::Block& state : span.states) states.push_back(state.get());
   if (span.bucket >= 0) {
@@ -421,7 +424,7 @@ void Optimizer::add_rounding(const OptimizerState::Span& span, const RandomSite&
 
 void Optimizer::record_span(OptimizerState::Span& span) {
   make_blocks(span, recorder_->value(span.parameter));
-  const auto prepared = std::make_shared<const SpanUpdate>(prepare(span));
+  const auto prepared = std::make_shared<const SpanUpdate>(prepare(span, recorder_.get()));
   RecordedUpdate update;
   update.parameter = span.parameter;
   update.begin = span.begin;

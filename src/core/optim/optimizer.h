@@ -58,7 +58,8 @@ class Optimizer {
   FinishedGradients finish_gradients(const FinishOptions& options, bool same_used_map);
   void update_all(const FinishedGradients& finished);
   void update_span(OptimizerState::Span& span, double factor);
-  SpanUpdate prepare(OptimizerState::Span& span);
+  // The update is recorded, or null: run at once.
+  SpanUpdate prepare(OptimizerState::Span& span, const StepRecorder* records);
   // Makes states, and a master where value is to be rounded from one.
   void make_blocks(OptimizerState::Span& span, const void* value);
   // Null unless this step is to be recorded.

@@ -1,8 +1,10 @@
 #pragma once
 
 #include <cstddef>
+#include <cstdint>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <vector>
 
 #include "core/optim/bucket_plan.h"
@@ -44,6 +46,9 @@ class StepRecorder {
 
   // False where values are on the host, or another thread's.
   virtual bool can_record() const = 0;
+  // The seed of a device that rounds whatever it computes in bf16 stochastically, where updates
+  // have to do so by themselves; else none.
+  virtual std::optional<uint64_t> rounding_seed() const = 0;
   // The parameter's values as they are, for reading; what was recorded runs if they are not known.
   virtual const void* value(size_t parameter) = 0;
   // First: completes the gradients of the parameters that have one, and takes their norm. With a

@@ -19,6 +19,7 @@
 
 #include "core/base/dtype.h"
 #include "engine/device/device_tensor.h"
+#include "engine/device/graph_rounding.h"
 #include "engine/device/recorder.h"
 #include "engine/tensor/dtype_map.h"
 #include "engine/tensor/pooled_tensor.h"
@@ -251,6 +252,11 @@ bool RecordedStep::can_record() const {
     if (!is_recorded(source_.parameter(i).tensor())) return false;
   }
   return source_.size() > 0;
+}
+
+// A plug-in's device rounds by itself where it does so.
+std::optional<uint64_t> RecordedStep::rounding_seed() const {
+  return has_graph_compiler() ? std::nullopt : GraphRounding::seed_of_environment();
 }
 
 const void* RecordedStep::value(size_t parameter) {

@@ -20,6 +20,7 @@ class RecordedStep final : public StepRecorder {
   explicit RecordedStep(ModuleParameters& source) : source_(source) {}
 
   bool can_record() const override;
+  std::optional<uint64_t> rounding_seed() const override;
   const void* value(size_t parameter) override;
   void finish(const FinishOptions& options, const std::vector<char>& present,
               const BucketPlan* plan) override;

@@ -28,7 +28,7 @@ class Bf16Update(IntEnum):
     MASTER = 0
     # rounded stochastically; no copy
     STOCHASTIC = 1
-    # rounded to nearest; no copy: small steps are lost
+    # to nearest, or as the device does; small steps are lost
     NEAREST = 2
 
 

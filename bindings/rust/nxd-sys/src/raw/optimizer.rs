@@ -46,7 +46,7 @@ impl nxd_bf16_update_t {
     pub const MASTER: Self = Self(0);
     /// rounded stochastically; no copy
     pub const STOCHASTIC: Self = Self(1);
-    /// rounded to nearest; no copy: small steps are lost
+    /// to nearest, or as the device does; small steps are lost
     pub const NEAREST: Self = Self(2);
 }
 
