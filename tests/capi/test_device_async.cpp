@@ -126,7 +126,6 @@ Trained train(nxd_context_t* ctx, int tp, bool sharded, int rank, bool waits) {
 
 void trains_as_with_waiting(void**) {
   for (const auto& [tp, dp] : {std::pair{1, 1}, std::pair{2, 1}, std::pair{1, 2}}) {
-    if (through_a_plugin() && tp * dp > 1) continue;
     const auto run = [tp = tp, dp = dp](bool waits) {
       std::vector<Trained> runs(static_cast<size_t>(tp * dp));
       run_ranks(tp * dp, tp, 60000, [&](nxd_context_t* ctx, int rank) {
@@ -148,7 +147,6 @@ void trains_as_with_waiting(void**) {
 
 // A rank marks its step, and goes on; the other marks its own only after that.
 void does_not_wait(void**) {
-  if (through_a_plugin()) return;
   std::atomic<bool> has_marked{false};
   run_ranks(2, 2, 60000, [&](nxd_context_t* ctx, int rank) {
     const Session session(ctx, 2, false);
@@ -165,7 +163,6 @@ void does_not_wait(void**) {
 
 // Calls of the host on the groups of a step that runs come behind it, on each rank.
 void groups_stay_in_program_order(void**) {
-  if (through_a_plugin()) return;
   run_ranks(2, 2, 60000, [&](nxd_context_t* ctx, int rank) {
     const Session session(ctx, 2, false);
     nxd_group_t* group = nullptr;
@@ -333,7 +330,6 @@ void ends_with_a_step(void**) {
 }
 
 void a_lost_peer_ends_the_wait(void**) {
-  if (through_a_plugin()) return;
   run_ranks(2, 2, 20000, [&](nxd_context_t* ctx, int rank) {
     const Session session(ctx, 2, false);
     const Tensor first = session.step(0);
@@ -352,7 +348,6 @@ void a_lost_peer_ends_the_wait(void**) {
 }
 
 void an_interrupt_ends_the_wait(void**) {
-  if (through_a_plugin()) return;
   std::atomic<bool> has_ended{false};
   run_ranks(2, 2, 60000, [&](nxd_context_t* ctx, int rank) {
     const Session session(ctx, 2, false);

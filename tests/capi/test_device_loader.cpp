@@ -7,6 +7,7 @@
 
 #include "support/device.h"
 #include "support/model_support.h"
+#include "support/pjrt.h"
 #include "support/temp_dir.h"
 
 #include "support/check.h"
@@ -494,6 +495,7 @@ void test_closures_on_a_thread_fail(void**) {
 }  // namespace
 
 int main() {
+  if (const int skipped = nxd_test_set_pjrt_plugin()) return skipped;
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(test_trains_as_fed_by_hand),
       cmocka_unit_test(test_goes_on),

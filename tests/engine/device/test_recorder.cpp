@@ -506,23 +506,6 @@ void test_threads_record_apart(void**) {
                            (values({3}, 1, kCpu) + 1) * 2 + values({3}, 1, kCpu)));
 }
 
-// A step that never ends is cut, each time that it has grown so long.
-void test_long_graphs_are_cut(void**) {
-  assert_int_equal(setenv("NXD_MAX_GRAPH_NODES", "10", 1), 0);
-  device_metrics::reset();
-  Tensor x;
-  std::thread other([&] {
-    x = values({3}, 1, kXla);
-    for (int i = 0; i < 25; ++i) x = x + 1;
-  });
-  other.join();
-  assert_int_equal(unsetenv("NXD_MAX_GRAPH_NODES"), 0);
-  assert_int_equal(device_metrics::counts().executions, 2);
-  assert_true(device_metrics::report().find("implicit_sync nxd::graph_limit 2\n") !=
-              std::string::npos);
-  assert_true(at::allclose(x.to(at::kCPU), values({3}, 1, kCpu) + 25));
-}
-
 // Taken apart without recursion.
 void test_long_chains(void**) {
   Tensor x = values({1}, 1, kXla);
@@ -551,7 +534,6 @@ int main() {
       cmocka_unit_test(test_errors_come_when_recorded_or_name_the_call),
       cmocka_unit_test(test_as_strided_of_a_reordered_view_is_rejected),
       cmocka_unit_test(test_threads_record_apart),
-      cmocka_unit_test(test_long_graphs_are_cut),
       cmocka_unit_test(test_long_chains),
   };
   return cmocka_run_group_tests(tests, set_up, nullptr);
