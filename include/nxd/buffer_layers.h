@@ -45,7 +45,7 @@ NXD_API nxd_status_t nxd_normalization_options_init(nxd_normalization_options_t*
  *  @param weight      [features], of the dtype of x. NULL: ones.
  *  @param y           of the shape and dtype of x.
  *  @param statistics  [...], F32, or F64 for F64 x: 1 / sqrt(mean(x^2) + eps) of each row, which
- * the backward pass needs. NULL: not wanted.
+ *                     the backward pass needs. NULL: not wanted.
  *  @return as nxd_column_linear_forward; INVALID_ARGUMENT, on all ranks, also for an eps that is
  *          negative or not finite.
  *  @since 0.1 */
@@ -98,7 +98,7 @@ NXD_API nxd_status_t nxd_rms_norm_backward_get_workspace(
  *  @param bias        [features], of the dtype of x. NULL: none.
  *  @param y           of the shape and dtype of x.
  *  @param statistics  [2, ...], F32, or F64 for F64 x: of each row the mean, and 1 / sqrt(variance
- * + eps), which the backward pass needs. NULL: not wanted.
+ *                     + eps), which the backward pass needs. NULL: not wanted.
  *  @return as nxd_rms_norm_forward.
  *  @since 0.1 */
 NXD_API nxd_status_t nxd_layer_norm_forward(nxd_context_t* ctx, const DLTensor* x,
@@ -165,9 +165,9 @@ typedef struct nxd_dropout_options {
 NXD_API nxd_status_t nxd_dropout_options_init(nxd_dropout_options_t* options, size_t size);
 
 /** [collective: tensor-parallel group] y = x / (1 - p) for elements that are kept, else x 0.
- * The context's seed, the name, the step, the microbatch and the element's index in the undivided
- * array decide whether it is kept (Philox4x32-10, Salmon et al. 2011): no number of ranks changes
- * it, and nothing is kept for the backward pass. Ranks exchange no more than the
+ *  The context's seed, the name, the step, the microbatch and the element's index in the undivided
+ *  array decide whether it is kept (Philox4x32-10, Salmon et al. 2011): no number of ranks changes
+ *  it, and nothing is kept for the backward pass. Ranks exchange no more than the
  *  agreement.
  *
  *  @param name  of the layer, the same on all ranks; each layer needs one of its own.

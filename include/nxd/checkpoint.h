@@ -68,7 +68,7 @@ NXD_API nxd_status_t nxd_checkpoint_get_path(nxd_checkpoint_t* checkpoint, const
 /** [local] Keeps a text with the checkpoint, such as a sampler's position or a configuration.
  *
  *  One rank may set it, or all of them to one value: nxd_checkpoint_publish fails when ranks
- * differ.
+ *  differ.
  *  @param key  1 to 256 bytes of UTF-8.
  *  @param value  at most 2^20 bytes of UTF-8.
  *  @return NXD_OK; INVALID_ARGUMENT; INVALID_STATE (it is published, or was opened).
@@ -114,7 +114,7 @@ NXD_API nxd_status_t nxd_checkpoint_publish(nxd_checkpoint_t* checkpoint, int32_
 NXD_API nxd_status_t nxd_checkpoint_publish_async(nxd_checkpoint_t* checkpoint, int32_t keep_last);
 
 /** [local] Waits until nxd_checkpoint_publish_async has ended, and fails as it did: all ranks
- * alike.
+ *  alike.
  *  @param timeout_ms  negative: until it has ended.
  *  @return NXD_OK: it is published; TIMEOUT (after timeout_ms; it goes on); IO and others as
  *          nxd_checkpoint_publish, after which it may be published again; PEER_LOST; INVALID_STATE

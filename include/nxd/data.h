@@ -60,7 +60,7 @@ NXD_API nxd_status_t nxd_data_loader_options_init(nxd_data_loader_options_t* opt
  *  Ranks of one place in it, such as tensor-parallel ones, get the same batches.
  *
  *  The files are read by offset, not mapped. They may be unlinked meanwhile; where one is cut
- * short, reading it fails.
+ *  short, reading it fails.
  *  @param paths  of files that have equal contents on all ranks; UTF-8. They stay open.
  *  @param batch_size       samples of a batch of one rank.
  *  @param sequence_length  tokens.
@@ -77,7 +77,7 @@ NXD_API nxd_status_t nxd_data_loader_create(nxd_context_t* ctx, const char* cons
  *  @param ids     [batches, batch_size, sequence_length] in C order, of the caller's.
  *  @param labels  the same, NULL without next_labels.
  *  @param count   elements of each, which says how many batches there are: several at once are
- * those of as many calls.
+ *                 those of as many calls.
  *  @return NXD_OK; INVALID_ARGUMENT; IO; CORRUPT (names the file and the token). After a failure
  *          the position is as before, and what ids and labels hold is undefined.
  *  @since 0.1 */

@@ -83,11 +83,11 @@ enum {
  *  nxd_ddp_finish, nxd_optimizer_step and nxd_optimizer_save are then collective over these groups.
  *
  *  Before gradients are marked and before the first step. The ddp's group must be the data-parallel
- * group. Parameters of different pipeline stages have different names, unless they are tied.
+ *  group. Parameters of different pipeline stages have different names, unless they are tied.
  *  @param placements  of all parameters, the same on the ranks of a stage.
  *  @param dims        of sharded parameters: the dimension that is split; NULL: 0 for all.
  *  @param tied        1 for a parameter that another pipeline stage has too and counts in norms;
- * its gradient is complete on both. NULL: 0 for all.
+ *                     its gradient is complete on both. NULL: 0 for all.
  *  @param num_params  nxd_ddp_get_count.
  *  @return NXD_OK; INVALID_ARGUMENT, also when ranks differ (on all of them); INVALID_STATE (no
  *          nxd_init_model_parallel, a ddp of a module, gradients marked, a step made); TIMEOUT;

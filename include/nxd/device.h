@@ -92,8 +92,8 @@ NXD_API nxd_status_t nxd_device_loader_options_init(nxd_device_loader_options_t*
  *  A batch is one tensor, ids [batch_size, sequence_length] of I64, and with next_labels a second
  *  one, labels of the same shape. It goes on at the data loader's position. As long as the device
  *  loader exists the data loader is its own: nxd_data_loader_next and set_position are
- * INVALID_STATE, and its position, which a training state saves, is that behind the last batch that
- * was taken. Afterwards the data loader stands there.
+ *  INVALID_STATE, and its position, which a training state saves, is that behind the last
+ *  batch that was taken. Afterwards the data loader stands there.
  *  @param device  NXD_DEVICE_CPU or NXD_DEVICE_XLA.
  *  @return NXD_OK; INVALID_ARGUMENT; INVALID_STATE (another device loader reads it); UNSUPPORTED
  *          (device); OUT_OF_MEMORY.
@@ -191,7 +191,7 @@ NXD_API nxd_status_t nxd_device_get_metrics(nxd_device_metrics_t* out_metrics);
 NXD_API nxd_status_t nxd_device_reset_metrics(void);
 
 /** [local] The counts as text, a line of name and number each, a line for each operator that made
- * an implicit sync or fell back, and a line "implicit_sync_at SITE OPERATOR NUMBER" for each place
+ *  an implicit sync or fell back, and a line "implicit_sync_at SITE OPERATOR NUMBER" for each place
  *  that asked for one: the function of this header, or code of the program that called libtorch.
  *
  *  @param buf  room for cap bytes; may be NULL when cap is 0.

@@ -119,7 +119,7 @@ NXD_API nxd_status_t nxd_layer_create_row_parallel_linear(nxd_context_t* ctx, in
  *  Forward: x [..., in_features] -> [..., out_features]. With sequence_parallel x is a slice, and
  *  nxd_finish_grads sums the parameters' gradients over the ranks.
  *  @param options  those of the parallel layers, of which the fields that say how the layer is
- * split are passed over; keep_master_weight is rejected.
+ *                  split are passed over; keep_master_weight is rejected.
  *  @return NXD_OK; INVALID_ARGUMENT; INVALID_STATE (model parallel not initialised).
  *  @since 0.1 */
 NXD_API nxd_status_t nxd_layer_create_linear(nxd_context_t* ctx, int64_t in_features,

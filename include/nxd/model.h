@@ -35,11 +35,11 @@ NXD_API nxd_status_t nxd_model_options_init(nxd_model_options_t* options, size_t
  *  Outputs: without labels the logits [batch, sequence, vocabulary / tp]; with labels the mean
  *  loss over valid tokens, and as a second output, if asked for, the logits. The vocabulary
  *  is rounded up to a multiple of tp; logits of ids beyond it are below
- * -1e30. A BERT's labels are those of masked tokens, not shifted. Its further inputs are token
- * types [batch, sequence], I64, 0 where they are left out, and the next sentence's labels [batch],
- * I64: 0, 1, or -100 where there is none, given with the labels or not at all. The loss is the sum
- * of both means; the last output, if asked for, has the next sentence's logits [batch, 2]. With
- * sequence_parallel a sequence that the ranks do not divide is padded inside.
+ *  -1e30. A BERT's labels are those of masked tokens, not shifted. Its further inputs are token
+ *  types [batch, sequence], I64, 0 where they are left out, and the next sentence's labels [batch],
+ *  I64: 0, 1, or -100 where there is none, given with the labels or not at all. The loss is the sum
+ *  of both means; the last output, if asked for, has the next sentence's logits [batch, 2]. With
+ *  sequence_parallel a sequence that the ranks do not divide is padded inside.
  *  @param config_json  text of config.json.
  *  @return NXD_OK; INVALID_ARGUMENT (not JSON, a field missing or out of range, sizes that do not
  *          divide); UNSUPPORTED (model_type, activation or rope_type unknown; the message lists the

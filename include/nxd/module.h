@@ -52,7 +52,7 @@ NXD_API nxd_status_t nxd_module_create(nxd_context_t* ctx, const char* class_nam
  *
  *  nxd_pp_create cuts it between its children.
  *  @param children  num_children modules, which become "0", "1" and so on; NULL when there are
- * none. nxd_module_add_child adds more behind them.
+ *                   none. nxd_module_add_child adds more behind them.
  *  @return NXD_OK; INVALID_ARGUMENT (NULL among the children; one of another context). A forward
  *          without children is INVALID_STATE.
  *  @since 0.1 */
@@ -260,7 +260,7 @@ NXD_API nxd_status_t nxd_module_set_initializer(nxd_module_t* root, nxd_initiali
  *  @param[out] out_previous  setting before the call, to be set again at the end of a nested
  *                            region; may be NULL.
  *  @return NXD_OK; INVALID_ARGUMENT (another number; the setting and out_previous stay as they
- * are).
+ *          are).
  *  @since 0.1 */
 NXD_API nxd_status_t nxd_set_deferred_init(int32_t deferred, int32_t* out_previous);
 
@@ -278,8 +278,8 @@ NXD_API nxd_status_t nxd_move_model_to_device(nxd_module_t* root, nxd_device_t d
 /** [local] Casts all parameters to a dtype, in place; attributes, hooks and handles stay.
  *
  *  Values and gradients are rounded once, to nearest even, or widened. Parameters on the meta
- * device stay there, and get initial values of that dtype later. Optimizers, ddps and pipelines are
- * made after the cast: those that are there know the parameters as they were.
+ *  device stay there, and get initial values of that dtype later. Optimizers, ddps and
+ *  pipelines are made after the cast: those that are there know the parameters as they were.
  *  @param dtype  F32, F64 or BF16.
  *  @return NXD_OK; INVALID_ARGUMENT; INVALID_STATE (a ddp holds the values or gradients of a
  *          parameter of another dtype, or nxd_pp_create has cut its model; none is changed).

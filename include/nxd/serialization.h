@@ -57,7 +57,7 @@ NXD_API nxd_status_t nxd_serialization_save(nxd_context_t* ctx, const char* path
 typedef struct nxd_serialization nxd_serialization_t;
 
 /** [local] Opens a file of nxd_save, nxd_serialization_save, or any other safetensors. Its header
- * is checked now; each tensor is read when it is asked for.
+ *  is checked now; each tensor is read when it is asked for.
  *
  *  A file that is replaced meanwhile is still read as it was.
  *  @param path  as of nxd_module_load_safetensors.
@@ -80,7 +80,7 @@ NXD_API nxd_status_t nxd_serialization_get_name(nxd_serialization_t* serializati
  *  @param device  CPU or XLA.
  *  @param[out] out_tensor  of the file's shape and dtype; the caller destroys it.
  *  @return NXD_OK; INVALID_ARGUMENT (no such tensor: near names are in the message; another
- * device); UNSUPPORTED (a dtype that this library does not compute with); IO; CORRUPT.
+ *          device); UNSUPPORTED (a dtype that this library does not compute with); IO; CORRUPT.
  *  @since 0.1 */
 NXD_API nxd_status_t nxd_serialization_create_tensor(nxd_serialization_t* serialization,
                                                      const char* name, nxd_device_t device,

@@ -92,7 +92,7 @@ NXD_API nxd_status_t nxd_column_linear_forward_get_workspace(
  *  @param grad_weight  of the shape of weight, of its dtype, or F32 for 16-bit floats; complete.
  *                      NULL: not wanted.
  *  @param grad_bias    [the features of y], of a dtype as grad_weight's; complete. NULL: not
- * wanted.
+ *                      wanted.
  *  @return as nxd_column_linear_forward. Ranks must want the same gradients.
  *  @since 0.1 */
 NXD_API nxd_status_t nxd_column_linear_backward(nxd_context_t* ctx, const DLTensor* x,
@@ -213,7 +213,7 @@ NXD_API nxd_status_t nxd_row_linear_forward_get_workspace(nxd_context_t* ctx, co
  *  @param x            as given to the forward.
  *  @param weight       as given to the forward.
  *  @param grad_y       of the shape and dtype of y; without sequence_parallel the same on all
- * ranks.
+ *                      ranks.
  *  @param grad_x       of the shape and dtype of x, complete; NULL: not wanted.
  *  @param grad_weight  of the shape of weight, of its dtype, or F32 for 16-bit floats; complete.
  *                      NULL: not wanted.
@@ -285,7 +285,7 @@ NXD_API nxd_status_t nxd_vocab_parallel_embedding_forward_get_workspace(
  *
  *  @param ids          as given to the forward.
  *  @param grad_y       of the shape and dtype of y; without sequence_parallel the same on all
- * ranks.
+ *                      ranks.
  *  @param grad_weight  [n, hidden], of the dtype of grad_y, or F32 for 16-bit floats; complete.
  *  @return as nxd_vocab_parallel_embedding_forward.
  *  @since 0.1 */
@@ -382,7 +382,7 @@ NXD_API nxd_status_t nxd_parallel_cross_entropy_forward_get_workspace(
  *  @param statistics   as the forward gave them.
  *  @param grad_loss    of the shape and dtype of loss; NULL: 1.
  *  @param grad_logits  of the shape and dtype of logits, 0 for ignored tokens and for columns
- * beyond vocab_size. It may be the very array of the logits.
+ *                      beyond vocab_size. It may be the very array of the logits.
  *  @return as nxd_parallel_cross_entropy_forward.
  *  @since 0.1 */
 NXD_API nxd_status_t nxd_parallel_cross_entropy_backward(

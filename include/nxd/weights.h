@@ -50,7 +50,7 @@ NXD_API nxd_status_t nxd_shard_options_init(nxd_shard_options_t* options, size_t
 /** [local] Fills a shard with its part of the whole weight's initial values. These depend on the
  *  context's seed, the name and the element's index in the whole weight (Philox4x32-10, Salmon et
  *  al. 2011), and are those of a parameter of that canonical name in a model of libnxd: no number
- * of ranks changes a bit of them. Values of 16-bit floats are those of F32, rounded.
+ *  of ranks changes a bit of them. Values of 16-bit floats are those of F32, rounded.
  *
  *  @param name   of the weight, such as "model.layers.0.mlp.up_proj.weight".
  *  @param init   not DEFAULT. The fan_in of KAIMING_UNIFORM is the product of the whole weight's
@@ -88,7 +88,7 @@ NXD_API nxd_status_t nxd_shard_gather_full(nxd_context_t* ctx, const DLTensor* s
  *  @param shard  any dtype that the stored one can be converted to: floats among one another, else
  *                the same. After a failure its values are undefined.
  *  @return as nxd_shard_initialize; INVALID_ARGUMENT also for a name that is not there; IO;
- * CORRUPT; UNSUPPORTED (a stored dtype that is not computed with).
+ *          CORRUPT; UNSUPPORTED (a stored dtype that is not computed with).
  *  @since 0.1 */
 NXD_API nxd_status_t nxd_shard_load_safetensors(nxd_context_t* ctx, const char* path,
                                                 const char* name,

@@ -137,7 +137,7 @@ typedef void (*nxd_work_callback_t)(void* user_data, nxd_status_t status);
  *
  *  @param callback  not NULL; a work has one.
  *  @param user_data  handed to the callback; borrowed until it has returned or nxd_work_destroy
- * has.
+ *                    has.
  *  @return NXD_OK; INVALID_ARGUMENT (NULL); INVALID_STATE (it has one already; after fork);
  *          OUT_OF_MEMORY.
  *  @since 0.1 */

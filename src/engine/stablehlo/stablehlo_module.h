@@ -21,9 +21,9 @@ struct StableHloModule {
 
 // The function of the host's that a module calls for a node, which its attribute "node" numbers.
 // Random bits of ATen's operators and checks of values are such calls, ordered by a token; so is an
-// operator or a function without a lowering. The checks of HostChecks are made before, and left out;
-// all checks are where the plug-in cannot call the host. Collectives are calls, unless replicas
-// exchange: then a call has the number of its replica as a last operand.
+// operator or a function without a lowering. The checks of HostChecks are made before, and left
+// out; all checks are where the plug-in cannot call the host. Collectives are calls, unless
+// replicas exchange: then a call has the number of its replica as a last operand.
 inline constexpr const char* kHostNodeFunction = "nxd_recorded_node";
 
 // For a plug-in of this kind; its device may have other dtypes than the graph.

@@ -201,8 +201,8 @@ extern "C" {
     /// A batch is one tensor, ids [batch_size, sequence_length] of I64, and with next_labels a second
     /// one, labels of the same shape. It goes on at the data loader's position. As long as the device
     /// loader exists the data loader is its own: nxd_data_loader_next and set_position are
-    /// INVALID_STATE, and its position, which a training state saves, is that behind the last batch that
-    /// was taken. Afterwards the data loader stands there.
+    /// INVALID_STATE, and its position, which a training state saves, is that behind the last
+    /// batch that was taken. Afterwards the data loader stands there.
     /// @param device  NXD_DEVICE_CPU or NXD_DEVICE_XLA.
     /// @return NXD_OK; INVALID_ARGUMENT; INVALID_STATE (another device loader reads it); UNSUPPORTED
     /// (device); OUT_OF_MEMORY.

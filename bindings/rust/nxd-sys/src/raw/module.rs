@@ -315,8 +315,8 @@ extern "C" {
     /// [local] Casts all parameters to a dtype, in place; attributes, hooks and handles stay.
     ///
     /// Values and gradients are rounded once, to nearest even, or widened. Parameters on the meta
-    /// device stay there, and get initial values of that dtype later. Optimizers, ddps and pipelines are
-    /// made after the cast: those that are there know the parameters as they were.
+    /// device stay there, and get initial values of that dtype later. Optimizers, ddps and
+    /// pipelines are made after the cast: those that are there know the parameters as they were.
     /// @param dtype  F32, F64 or BF16.
     /// @return NXD_OK; INVALID_ARGUMENT; INVALID_STATE (a ddp holds the values or gradients of a
     /// parameter of another dtype, or nxd_pp_create has cut its model; none is changed).
