@@ -72,6 +72,10 @@ for path in NXD_PJRT_PLUGIN NEURON_LIBRARY_PATH; do
   fails "$path=/no/plugin.so"
   grep -q '/no/plugin.so' "$work/error"
 done
+# Where the CPU is asked for, a program that asks for device XLA does not open Neuron's library.
+need_built "$2/tests/test_device_rendezvous"
+NXD_CPU_MODE=1 NEURON_LIBRARY_PATH=/no/library.so "$2/tests/test_device_rendezvous" > "$work/cpu" 2>&1 ||
+  { cat "$work/cpu"; exit 1; }
 if ldconfig -p | grep libneuronpjrt > /dev/null; then exit 0; fi
 fails NXD_XLA_BACKEND=pjrt
 grep -q 'no PJRT plug-in was found: NXD_PJRT_PLUGIN and NEURON_LIBRARY_PATH are not set' "$work/error"

@@ -13,10 +13,15 @@
 namespace nxd {
 namespace {
 
+// Where the CPU is asked for, a library that is merely installed is no reason to use its device.
+bool has_plugin() {
+  if (env::cpu_mode()) return env::get("NXD_PJRT_PLUGIN").has_value();
+  return !search_pjrt_plugin().path.empty();
+}
+
 void choose_backend() {
   const auto asked = env::get("NXD_XLA_BACKEND");
-  const std::string backend =
-      asked ? *asked : (search_pjrt_plugin().path.empty() ? "replay" : "pjrt");
+  const std::string backend = asked ? *asked : has_plugin() ? "pjrt" : "replay";
   if (backend == "replay") {
     warn_of_device_variables(DeviceBackend::kReplay);
     return use_recorded_device(nullptr);
