@@ -157,8 +157,9 @@ static nxd_status_t print_counts(example_t* e) {
   char line[128];
   m.struct_size = sizeof m;
   TRY(nxd_device_get_metrics(&m));
-  snprintf(line, sizeof line, "steps %d compiles %d executions %d implicit_syncs %d fallbacks %d",
-           (int)m.steps, (int)m.compiles, (int)m.executions, (int)m.implicit_syncs,
+  snprintf(line, sizeof line,
+           "steps %d compiles %d loads %d executions %d implicit_syncs %d fallbacks %d",
+           (int)m.steps, (int)m.compiles, (int)m.loads, (int)m.executions, (int)m.implicit_syncs,
            (int)m.fallbacks);
   return nxd_master_print(e->ctx, line);
 }

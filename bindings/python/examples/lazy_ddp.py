@@ -68,8 +68,8 @@ def main():
             mean = group.all_reduce(np.array([mean]), op="avg")[0]
             ctx.master_print(f"epoch {epoch} loss {mean:.6f}")
         m = nxd.device_metrics()
-        ctx.master_print(f"steps {m.steps} compiles {m.compiles} executions {m.executions} "
-                         f"implicit_syncs {m.implicit_syncs} fallbacks {m.fallbacks}")
+        ctx.master_print(f"steps {m.steps} compiles {m.compiles} loads {m.loads} executions "
+                         f"{m.executions} implicit_syncs {m.implicit_syncs} fallbacks {m.fallbacks}")
 
 
 if __name__ == "__main__":

@@ -58,8 +58,8 @@ def main():
         nxd.mark_step()
         print(f"step {step} loss {loss.item():.7f}")  # known by now: no sync
     m = nxd.device_metrics()
-    print(f"steps {m.steps} compiles {m.compiles} executions {m.executions} "
-          f"implicit_syncs {m.implicit_syncs} fallbacks {m.fallbacks}")
+    print(f"steps {m.steps} compiles {m.compiles} loads {m.loads} "
+          f"executions {m.executions} implicit_syncs {m.implicit_syncs} fallbacks {m.fallbacks}")
 
 
 if __name__ == "__main__":

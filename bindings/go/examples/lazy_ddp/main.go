@@ -180,8 +180,8 @@ func run(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	line := fmt.Sprintf("steps %d compiles %d executions %d implicit_syncs %d fallbacks %d", counts.Steps,
-		counts.Compiles, counts.Executions, counts.ImplicitSyncs, counts.Fallbacks)
+	line := fmt.Sprintf("steps %d compiles %d loads %d executions %d implicit_syncs %d fallbacks %d",
+		counts.Steps, counts.Compiles, counts.Loads, counts.Executions, counts.ImplicitSyncs, counts.Fallbacks)
 	if err := c.Print(line); err != nil {
 		return err
 	}

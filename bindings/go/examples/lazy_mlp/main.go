@@ -147,8 +147,8 @@ func run() error {
 		fmt.Printf("step %d loss %.7f\n", step, loss)
 	}
 	m, err := engine.ReadDeviceMetrics()
-	fmt.Printf("steps %d compiles %d executions %d implicit_syncs %d fallbacks %d\n", m.Steps, m.Compiles,
-		m.Executions, m.ImplicitSyncs, m.Fallbacks)
+	fmt.Printf("steps %d compiles %d loads %d executions %d implicit_syncs %d fallbacks %d\n", m.Steps,
+		m.Compiles, m.Loads, m.Executions, m.ImplicitSyncs, m.Fallbacks)
 	return err
 }
 

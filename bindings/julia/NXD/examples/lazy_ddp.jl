@@ -70,8 +70,8 @@ function main()
             master_print(ctx, @sprintf("epoch %d loss %.6f", epoch, mean[1]))
         end
         m = NXD.device_metrics()
-        master_print(ctx, "steps $(m.steps) compiles $(m.compiles) executions $(m.executions) ",
-                     "implicit_syncs $(m.implicit_syncs) fallbacks $(m.fallbacks)")
+        master_print(ctx, "steps $(m.steps) compiles $(m.compiles) loads $(m.loads) ",
+                     "executions $(m.executions) implicit_syncs $(m.implicit_syncs) fallbacks $(m.fallbacks)")
     end
 end
 

@@ -59,8 +59,8 @@ function main()
         close(loss)
     end
     m = NXD.device_metrics()
-    println("steps $(m.steps) compiles $(m.compiles) executions $(m.executions) ",
-            "implicit_syncs $(m.implicit_syncs) fallbacks $(m.fallbacks)")
+    println("steps $(m.steps) compiles $(m.compiles) loads $(m.loads) ",
+            "executions $(m.executions) implicit_syncs $(m.implicit_syncs) fallbacks $(m.fallbacks)")
 end
 
 main()

@@ -99,8 +99,8 @@ fn main() -> Result<()> {
     }
     let m = nxd::device_metrics()?;
     ctx.master_print(&format!(
-        "steps {} compiles {} executions {} implicit_syncs {} fallbacks {}",
-        m.steps, m.compiles, m.executions, m.implicit_syncs, m.fallbacks
+        "steps {} compiles {} loads {} executions {} implicit_syncs {} fallbacks {}",
+        m.steps, m.compiles, m.loads, m.executions, m.implicit_syncs, m.fallbacks
     ))?;
     ctx.finalize()
 }

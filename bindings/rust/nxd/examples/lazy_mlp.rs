@@ -67,8 +67,8 @@ fn main() -> Result<()> {
     }
     let m = nxd::device_metrics()?;
     println!(
-        "steps {} compiles {} executions {} implicit_syncs {} fallbacks {}",
-        m.steps, m.compiles, m.executions, m.implicit_syncs, m.fallbacks
+        "steps {} compiles {} loads {} executions {} implicit_syncs {} fallbacks {}",
+        m.steps, m.compiles, m.loads, m.executions, m.implicit_syncs, m.fallbacks
     );
     Ok(())
 }
