@@ -17,6 +17,9 @@ struct RecordedNode;
 
 // Throws INVALID_ARGUMENT for values that a call does not take, and communicates nothing.
 using ValueCheck = std::function<void(const at::Tensor& values)>;
+// The attributes of a check that all ranks find the same by, such as one of sizes that they share.
+// Ranks that run one program have nothing to find.
+inline constexpr const char* kSameOnAllRanks = "same on all ranks";
 
 // One result of a node.
 struct NodeResult {

@@ -90,6 +90,7 @@ void check_values(const std::shared_ptr<ProcessGroup>& group, const std::string&
   };
   if (!is_recorded(x)) return check(group.get(), x);
   RecordedCall call{name};
+  if (!group) call.attributes = kSameOnAllRanks;
   call.is_effect = true;
   call.function = [check, group](const std::vector<at::Tensor>& in) {
     check(group.get(), in[0]);

@@ -117,10 +117,14 @@ class ModuleEmitter final : public HloScalars {
     return inputs;
   }
 
+  bool leaves_out_check(size_t index) const {
+    const bool are_alike = graph_.nodes[index]->call->attributes == kSameOnAllRanks;
+    return host_checks_.has(index) || !replicas_.have_host || (replicas_.exchange() && are_alike);
+  }
+
   void add_node(size_t index) {
     const RecordedNode& node = *graph_.nodes[index];
-    const bool is_check = node.call->results.empty();
-    if (is_check && (host_checks_.has(index) || !replicas_.have_host)) return;
+    if (node.call->results.empty() && leaves_out_check(index)) return;
     if (replicas_.exchange() && !node.call->exchanges.empty()) {
       return put_results(index, exchanges_.lower(node, inputs_of(index)));
     }

@@ -141,19 +141,27 @@ Tensor exchanged(const Tensor& x, at::IntArrayRef sizes, std::vector<RecordedExc
   return record_call(std::move(call), {x})[0];
 }
 
+void check_recorded(const char* name, const Tensor& x) {
+  RecordedCall call{name};
+  call.is_effect = true;
+  call.function = [](const std::vector<Tensor>&) { return std::vector<Tensor>(); };
+  record_call(std::move(call), {x});
+}
+
 // Four replicas: two tensor-parallel groups of neighbours, two data-parallel ones across.
 void test_replicas_exchange_by_stablehlo(void**) {
   using Kind = RecordedExchange::Kind;
   const Tensor x = at::ones({4, 2}).to(xla());
-  const auto takes_all = [](const Tensor&) { return std::string(); };
-  check_values(nullptr, "test", "test::check_of_leaf", x, takes_all);
+  check_recorded("test::check_of_leaf", x);
   const Tensor gathered = exchanged(x, {4, 4}, {exchange(Kind::kAllGather, {2, 3}, 1)});
   const Tensor part = exchanged(gathered, {2, 4}, {exchange(Kind::kReduceScatter, {2, 3}, 0)});
   exchanged(part, {2, 4},
             {exchange(Kind::kAllReduce, {0, 1, 2, 3}, 0, NXD_REDUCE_MAX),
              exchange(Kind::kAllReduce, {0, 2}, 0, NXD_REDUCE_AVG)});
   const Tensor kept = called("test::pure", x, false);
-  check_values(nullptr, "test", "test::check_of_sums", part, takes_all);
+  check_recorded("test::check_of_sums", part);
+  check_values(nullptr, "test", "test::check_of_sizes", part,
+               [](const Tensor&) { return std::string(); });
   Recording::current()->mark_step(true);
   const RecordedGraph graph = Recording::current()->step_graph();
   const StableHloModule module = emit_stablehlo(graph, {{0, 1, 2, 3}, true});
@@ -180,6 +188,7 @@ void test_replicas_exchange_by_stablehlo(void**) {
   // The host looks at a leaf before the program runs, and at a sum within it.
   assert_int_equal(count_of("test::check_of_leaf", module.text), 0);
   assert_int_equal(count_of("test::check_of_sums", module.text), 1);
+  assert_int_equal(count_of("test::check_of_sizes", module.text), 0);
   assert_true((module.host_nodes == std::vector<int>{4, 5}));
 
   const auto refused = [&](const ModuleReplicas& replicas, const std::string& why) {
