@@ -34,6 +34,9 @@ using KeptMap = LruMap<ProgramKey, std::shared_ptr<PjrtExecutable>, HashOfProgra
 
 // Programs between two looks at the mappings, which read a file of megabytes.
 constexpr size_t kBetweenLooks = 8;
+// More than come between looks, and few enough that the peers of a rank do not wait for long: the
+// plug-in takes some 20 ms to end a program.
+constexpr size_t kMostAtOnce = 2 * kBetweenLooks;
 
 struct Programs {
   std::mutex mutex{};
@@ -87,7 +90,8 @@ void KeptPrograms::add(const void* module, const PjrtClient& client,
   if (!are_mappings_scarce()) return;
   lock.lock();
   const size_t count = all.kept.size();
-  for (size_t i = 0; i <= count / 4 && i + 1 < count; ++i) {
+  const size_t going = std::min(count / 4 + 1, kMostAtOnce);
+  for (size_t i = 0; i < going && i + 1 < count; ++i) {
     leaving.push_back(all.kept.take_oldest());
     device_metrics::count_eviction();
   }
