@@ -31,7 +31,7 @@ HostChecks::HostChecks(const RecordedGraph& outline) : is_check_(outline.nodes.s
     const auto& slots = outline.input_slots[i];
     const bool has_inputs = std::all_of(
         slots.begin(), slots.end(), [&](int slot) { return is_known[static_cast<size_t>(slot)]; });
-    is_check_[i] = has_inputs && node.call->results.empty();
+    is_check_[i] = has_inputs && !node.call->op->replay && node.call->results.empty();
     if (!has_inputs || !gives_integers(node)) continue;
     std::fill_n(is_known.begin() + outline.first_slots[i], node.call->results.size(), true);
   }
