@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from enum import IntEnum
+from enum import Enum, IntEnum
 from typing import Any, TypeVar
 
 from nxd import errors
@@ -93,6 +93,9 @@ def to_enum(kind: type[E], value: E | str | int) -> E:
                 return member
         known = ", ".join(m.name.lstrip("_").lower() for m in kind if m.value >= 0)
         raise errors.InvalidArgument(f"{kind.__name__}: expected one of {known}, got {value!r}")
+    # Another enum's member is a number too, as is a flag, and would name what was not meant.
+    if isinstance(value, (Enum, bool)) and not isinstance(value, kind):
+        raise errors.InvalidArgument(f"expected a member of {kind.__name__}, got {value!r}")
     try:
         return kind(value)
     except ValueError as error:

@@ -193,10 +193,14 @@ class Tensor(EngineHandle):
         from nxd.ops import call
         return call("matmul", "", self, other)
 
-    def to(self, dtype: DType | str) -> Tensor:
-        """In another element type."""
+    def to(self, target: DType | Device | str) -> Tensor:
+        """In another element type, or on another device: to("bf16"), to(nxd.device())."""
         from nxd.ops import call
-        return call("to", "dtype", self, to_enum(DType, dtype))
+        if isinstance(target, str) and target.upper() in Device.__members__:
+            target = Device[target.upper()]
+        if isinstance(target, Device):
+            return self.to_device(target)
+        return call("to", "dtype", self, to_enum(DType, target))
 
 
 def zeros(shape: Sequence[int], dtype: DType | str = DType.F32,

@@ -122,6 +122,21 @@ class Dlpack(unittest.TestCase):
         loop(200)
         self.assertLess(resident_kb() - before, 4000)  # 200 MB went through
 
+    def test_to(self):
+        tensor = nxd.tensor(np.array([1, 2], dtype="i8"))
+        self.assertEqual(tensor.to("f32").dtype, nxd.DType.F32)
+        self.assertEqual(tensor.to(nxd.DType.BF16).dtype, nxd.DType.BF16)
+        for device in "cpu", nxd.Device.CPU:
+            self.assertEqual(tensor.to(device).numpy().tolist(), [1, 2])
+        recorded = tensor.to(nxd.Device.XLA)
+        self.assertEqual((recorded.device, recorded.dtype), (nxd.Device.XLA, nxd.DType.I64))
+        # Numbers of another enum, and flags, are no dtypes.
+        for wrong in nxd.Reduce.SUM, True, "none such", 10**6:
+            with self.assertRaises(nxd.InvalidArgument):
+                tensor.to(wrong)
+        with self.assertRaises(nxd.InvalidArgument):
+            tensor.to_device(nxd.DType.F32)
+
     def test_torch(self):
         if torch is None:
             skip(self, "tensors of torch", "torch is missing", "python3-torch")
