@@ -54,6 +54,18 @@ void llama(void**) {
   check_recorded(oracle, oracle.config, 20);
 }
 
+// Products of this size, which XLA's plug-in for the CPU may hand to another library.
+void llama_with_wide_products(void**) {
+  const LlamaOracle oracle;
+  check_recorded(oracle,
+                 config_of(oracle, {{"hidden_size", 256},
+                                    {"head_dim", 64},
+                                    {"intermediate_size", 64},
+                                    {"num_hidden_layers", 1},
+                                    {"vocab_size", 512}}),
+                 5);
+}
+
 void llama_in_f64(void**) {
   const LlamaOracle oracle;
   check_recorded(oracle, config_of(oracle, {{"num_key_value_heads", 1}, {"mlp_bias", true}}), 3,
@@ -318,6 +330,7 @@ int main() {
   if (const int skipped = nxd_test_set_pjrt_plugin()) return skipped;
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(llama),
+      cmocka_unit_test(llama_with_wide_products),
       cmocka_unit_test(llama_in_f64),
       cmocka_unit_test(gpt2),
       cmocka_unit_test(gpt2_with_dropout),
@@ -334,8 +347,12 @@ int main() {
       cmocka_unit_test(inputs_on_another_device_are_rejected),
   };
   const struct CMUnitTest of_families[] = {
-      cmocka_unit_test(llama), cmocka_unit_test(gpt2_with_dropout), cmocka_unit_test(gpt_neox),
-      cmocka_unit_test(bert),  cmocka_unit_test(recomputation),
+      cmocka_unit_test(llama),
+      cmocka_unit_test(llama_with_wide_products),
+      cmocka_unit_test(gpt2_with_dropout),
+      cmocka_unit_test(gpt_neox),
+      cmocka_unit_test(bert),
+      cmocka_unit_test(recomputation),
   };
   if (through_a_plugin()) return cmocka_run_group_tests(of_families, nullptr, nullptr);
   return cmocka_run_group_tests(tests, nullptr, nullptr);

@@ -64,6 +64,7 @@ class PjrtClient {
                                                std::map<std::string, std::string> flags,
                                                int replicas);
   std::shared_ptr<PjrtExecutable> find(const CompileCache& cache, const std::string& key);
+  std::map<std::string, std::string> flags_of(const PjrtOptions& options) const;
   std::string key_of(std::string_view stablehlo, const PjrtOptions& options,
                      const CompileCache& cache) const;
 
