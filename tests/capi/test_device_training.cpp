@@ -310,6 +310,25 @@ void compiles_at_most_twice(void**) {
   if (graphs_made() > 2) fail_msg("%s", report().c_str());
 }
 
+// Runs that differ by four steps: what these copy are batches and numbers, wherever parameters and
+// states lie.
+void values_stay_on_the_device(void**) {
+  for (const Setting& setting : {Setting{}, Setting{1, 2, false, 1}}) {
+    const auto counts_of = [&](int steps) {
+      NXD_TEST_OK(nxd_device_reset_metrics());
+      train_on_ranks(setting, NXD_DEVICE_XLA, small_config(), steps);
+      return metrics();
+    };
+    const nxd_device_metrics_t few = counts_of(5), more = counts_of(9);
+    const uint64_t taken = more.argument_bytes - few.argument_bytes;
+    const uint64_t copied = more.copied_bytes - few.copied_bytes;
+    if (copied * 20 > taken) {
+      fail_msg("%s: %llu bytes of %llu were copied", setting.name().c_str(),
+               static_cast<unsigned long long>(copied), static_cast<unsigned long long>(taken));
+    }
+  }
+}
+
 }  // namespace
 
 int main() {
@@ -330,6 +349,7 @@ int main() {
       cmocka_unit_test(parts_that_are_saved),
       cmocka_unit_test(microbatches),
       cmocka_unit_test(bf16_with_f32_gradients),
+      cmocka_unit_test(values_stay_on_the_device),
   };
   if (through_a_plugin()) {
     return cmocka_run_group_tests(of_a_plugin, nullptr, nullptr);

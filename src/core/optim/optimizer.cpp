@@ -182,6 +182,7 @@ void Optimizer::step(const FinishOptions& options, nxd_step_report_t* report) {
       done.skipped = !end.finite && options.check_finite;
     }
   } else {
+    if (recorder_) recorder_->read_states();
     const FinishedGradients finished =
         before_update(outcome_.step, [&] { return finish_gradients(options, same_used_map); });
     done.norm = finished.norm;
@@ -206,7 +207,7 @@ FinishedGradients Optimizer::finish_gradients(const FinishOptions& options, bool
 }
 
 void Optimizer::update() {
-  settle();
+  settle_for_host();
   source_->check_usable();
   check_state(!sharded(),
               "the state is sharded (zero_stage 1): call nxd_optimizer_step on all ranks");
@@ -343,12 +344,18 @@ Optimizer::SpanUpdate Optimizer::prepare(OptimizerState::Span& span, const StepR
   return out;
 }
 
+// True where its master is to be made of the parameter's value, for the first time or again.
+bool Optimizer::copies_value(const OptimizerState::Span& span) const {
+  const bool has_master = source_->info(span.parameter).dtype == NXD_DTYPE_BF16 &&
+                          rule_->bf16_update() == NXD_BF16_UPDATE_MASTER;
+  return has_master && (!span.master || source_->value_was_replaced(span.parameter));
+}
+
+// The value may be null where it is not copied.
 void Optimizer::make_blocks(OptimizerState::Span& span, const void* value) {
   const ParameterInfo& info = source_->info(span.parameter);
   OptimizerState::make_states(span, info, rule_->states().size());
-  const bool copied =
-      info.dtype == NXD_DTYPE_BF16 && rule_->bf16_update() == NXD_BF16_UPDATE_MASTER;
-  if (!copied || (span.master && !source_->value_was_replaced(span.parameter))) return;
+  if (!copies_value(span)) return;
   if (!span.master) span.master = OptimizerState::make_block(span, info);
   kernels::cast(info.dtype, element(value, span.begin, info.dtype), NXD_DTYPE_F32,
                 span.master.get(), span.count);
@@ -423,7 +430,7 @@ void Optimizer::add_rounding(const OptimizerState::Span& span, const RandomSite&
 }
 
 void Optimizer::record_span(OptimizerState::Span& span) {
-  make_blocks(span, recorder_->value(span.parameter));
+  make_blocks(span, copies_value(span) ? recorder_->value(span.parameter) : nullptr);
   const auto prepared = std::make_shared<const SpanUpdate>(prepare(span, recorder_.get()));
   RecordedUpdate update;
   update.parameter = span.parameter;
@@ -467,18 +474,24 @@ GradientFactor Optimizer::settle() {
   }
 }
 
+// Then the states' memory is the host's, until the next step is recorded.
+void Optimizer::settle_for_host() {
+  settle();
+  if (recorder_) recorder_->read_states();
+}
+
 void Optimizer::settle_if_ended() {
   if (!unsettled_.empty() && recorder_->has_ended()) settle();
 }
 
 void Optimizer::save(const char* path) {
-  settle();
+  settle_for_host();
   source_->check_usable();
   save_state(path, {*source_, *state_, *rule_, settings_, updates_, sharded()}, why_partial());
 }
 
 std::unique_ptr<Snapshot> Optimizer::snapshot(Context& context) {
-  settle();
+  settle_for_host();
   source_->check_usable();
   const std::string partial = why_partial();
   check_state(partial.empty(), partial);

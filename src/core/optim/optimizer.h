@@ -61,6 +61,7 @@ class Optimizer {
   // The update is recorded, or null: run at once.
   SpanUpdate prepare(OptimizerState::Span& span, const StepRecorder* records);
   // Makes states, and a master where value is to be rounded from one.
+  bool copies_value(const OptimizerState::Span& span) const;
   void make_blocks(OptimizerState::Span& span, const void* value);
   // Null unless this step is to be recorded.
   StepRecorder* recorder();
@@ -70,6 +71,7 @@ class Optimizer {
                     RecordedUpdate& update) const;
   // Learns how the step that was recorded last has ended, which runs it if it has not run.
   GradientFactor settle();
+  void settle_for_host();
   void settle_if_ended();
   void take_back(const std::vector<char>& updated);
   void update_parts(const FinishedGradients& finished);

@@ -22,6 +22,7 @@
 #include "core/base/thread_count.h"
 #include "engine/device/call_site.h"
 #include "engine/device/closure_thread.h"
+#include "engine/device/device_copy.h"
 #include "engine/device/device_metrics.h"
 #include "engine/device/graph_rounding.h"
 #include "engine/device/graph_text.h"
@@ -113,8 +114,12 @@ void DeviceValue::set_previous(const DeviceValue& other) {
 }
 
 at::Tensor DeviceValue::known_data() const {
-  const std::lock_guard<std::mutex> lock(recording->mutex_);
-  return data;
+  at::Tensor known;
+  {
+    const std::lock_guard<std::mutex> lock(recording->mutex_);
+    known = data;
+  }
+  return on_host(known);
 }
 
 bool DeviceValue::is_lost() const {
@@ -219,10 +224,14 @@ at::Tensor Recording::value_of(DeviceValue& value, const std::string& reason) {
     device_metrics::count_implicit_sync(reason, call_site());
     owner.execute_pending();
   }
-  const std::lock_guard<std::mutex> lock(owner.mutex_);
-  check_state(value.failure.empty(), value.failure);
-  check_internal(value.data.defined(), "a recorded value is missing after its graph has run");
-  return value.data;
+  at::Tensor data;
+  {
+    const std::lock_guard<std::mutex> lock(owner.mutex_);
+    check_state(value.failure.empty(), value.failure);
+    check_internal(value.data.defined(), "a recorded value is missing after its graph has run");
+    data = value.data;
+  }
+  return on_host(data);
 }
 
 void Recording::replace(DeviceValue& value, at::Tensor data) {

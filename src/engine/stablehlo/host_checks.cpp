@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <map>
 
+#include "engine/device/device_copy.h"
 #include "engine/device/node_replay.h"
 
 namespace nxd {
@@ -56,6 +57,7 @@ void HostChecks::make(const RecordedGraph& graph, bool tells_peers) const {
     std::vector<at::Tensor> inputs;
     for (const int slot : graph.input_slots[i]) {
       const auto at = static_cast<size_t>(slot);
+      if (at < graph.leaves.size()) read_from_device(graph.leaves[at]);
       inputs.push_back(at < graph.leaves.size() ? graph.leaves[at] : values.at(slot));
     }
     if (is_check_[i] && !tells_peers) {

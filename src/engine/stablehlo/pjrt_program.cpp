@@ -16,6 +16,7 @@
 #include "core/base/error.h"
 #include "core/base/hash.h"
 #include "core/base/log.h"
+#include "engine/device/device_copy.h"
 #include "engine/device/device_metrics.h"
 #include "engine/device/node_replay.h"
 #include "engine/device/replay_plan.h"
@@ -104,8 +105,44 @@ PjrtType pjrt_type(const at::Tensor& tensor) {
   return {to_nxd_dtype(tensor.scalar_type()), tensor.sizes().vec()};
 }
 
-// True of a plug-in whose memory is the host's.
-bool shares_memory(const PjrtClient& client) { return client.platform() == "cpu"; }
+// True of a plug-in whose memory is the host's. Programs that are written for Neuron's device take
+// the CPU for one.
+bool shares_memory(const PjrtClient& client) {
+  return client.platform() == "cpu" && !client.target().is_neuron();
+}
+
+// A value that stays on the device until the host wants it.
+class BufferOnDevice final : public DeviceCopy {
+ public:
+  BufferOnDevice(const PjrtClient& client, size_t device, PjrtBuffer&& buffer, at::ScalarType dtype)
+      : client_(client), device_(device), buffer_(std::move(buffer)), dtype_(dtype) {}
+
+  void copy_to(at::Tensor& host) const override {
+    device_metrics::count_copied(buffer_.type().bytes());
+    if (host.scalar_type() == dtype_) return buffer_.copy_to_host(host.data_ptr(), host.nbytes());
+    const at::Tensor there = at::empty(host.sizes(), dtype_);
+    buffer_.copy_to_host(there.data_ptr(), there.nbytes());
+    host.copy_(there);
+  }
+
+  bool is_on(const PjrtClient& client, size_t device) const {
+    return &client == &client_ && device == device_;
+  }
+  PjrtBuffer& buffer() { return buffer_; }
+
+ private:
+  const PjrtClient& client_;  // lives to the process's end
+  const size_t device_;
+  PjrtBuffer buffer_;
+  const at::ScalarType dtype_;
+};
+
+// Null where it has none, or one on another device.
+std::shared_ptr<BufferOnDevice> buffer_on(const PjrtClient& client, const at::Tensor& leaf,
+                                          size_t device) {
+  auto buffer = std::dynamic_pointer_cast<BufferOnDevice>(device_copy_of(leaf));
+  return buffer && buffer->is_on(client, device) ? buffer : nullptr;
+}
 
 PjrtBuffer imported(PjrtClient& client, const at::Tensor& leaf, bool is_overwritten,
                     size_t device) {
@@ -120,16 +157,35 @@ PjrtBuffer imported(PjrtClient& client, const at::Tensor& leaf, bool is_overwrit
                             std::make_shared<at::Tensor>(there), device);
 }
 
-// The buffer's memory as a tensor, which keeps the buffer; a copy where that is a device's.
-at::Tensor taken(const PjrtClient& client, PjrtBuffer&& buffer, const at::Tensor& declared) {
-  const auto kept = std::make_shared<PjrtBuffer>(std::move(buffer));
-  if (declared.numel() == 0) return at::empty(declared.sizes(), declared.scalar_type());
-  const at::ScalarType there = dtype_on_device(client.target(), declared.scalar_type());
-  if (!shares_memory(client)) {
-    const at::Tensor copy = at::empty(declared.sizes(), there);
-    kept->copy_to_host(copy.data_ptr(), copy.nbytes());
-    return copy.to(declared.scalar_type());
+// The leaf as the program takes it. On a device of its own it stays there for the next program.
+std::shared_ptr<PjrtBuffer> argument(PjrtClient& client, const at::Tensor& leaf,
+                                     bool is_overwritten, size_t device) {
+  if (shares_memory(client)) {
+    return std::make_shared<PjrtBuffer>(imported(client, leaf, is_overwritten, device));
   }
+  auto there = buffer_on(client, leaf, device);
+  if (!there) {
+    read_from_device(leaf);
+    there = std::make_shared<BufferOnDevice>(client, device,
+                                             imported(client, leaf, is_overwritten, device),
+                                             dtype_on_device(client.target(), leaf.scalar_type()));
+    if (may_have_device_copy(leaf)) set_device_copy(leaf, there, false);
+  }
+  return {there, &there->buffer()};
+}
+
+// The buffer's memory as a tensor, which keeps the buffer.
+at::Tensor taken(const PjrtClient& client, size_t device, PjrtBuffer&& buffer,
+                 const at::Tensor& declared) {
+  const at::ScalarType there = dtype_on_device(client.target(), declared.scalar_type());
+  if (declared.numel() == 0) return at::empty(declared.sizes(), declared.scalar_type());
+  if (!shares_memory(client)) {
+    const at::Tensor result = at::empty(declared.sizes(), declared.scalar_type());
+    set_device_copy(
+        result, std::make_shared<BufferOnDevice>(client, device, std::move(buffer), there), true);
+    return result;
+  }
+  const auto kept = std::make_shared<PjrtBuffer>(std::move(buffer));
   const at::Tensor result = at::from_blob(
       kept->data(), declared.sizes(), [kept](void*) {}, at::TensorOptions().dtype(there));
   return result.to(declared.scalar_type());
@@ -199,6 +255,8 @@ class PjrtModule {
 };
 
 class PjrtProgram final : public GraphProgram {
+  using Buffers = std::vector<std::shared_ptr<PjrtBuffer>>;
+
  public:
   explicit PjrtProgram(const RecordedGraph& outline)
       : outline_(outline), rendezvous_(rendezvous_of(outline)), host_checks_(outline) {
@@ -277,49 +335,75 @@ class PjrtProgram final : public GraphProgram {
   std::vector<std::vector<at::Tensor>> run_together(PjrtModule& module, PjrtClient& client,
                                                     const Graphs& graphs) const {
     const std::shared_ptr<PjrtExecutable> executable = module.executable_on(client);
-    std::vector<std::vector<PjrtBuffer>> inputs(graphs.size());
+    std::vector<Buffers> inputs(graphs.size());
     std::vector<std::vector<PjrtBuffer*>> arguments(graphs.size());
     for (size_t i = 0; i < graphs.size(); ++i) {
       inputs[i] = inputs_of(module.parts(), client, *graphs[i], i);
-      for (PjrtBuffer& input : inputs[i]) arguments[i].push_back(&input);
+      for (const auto& input : inputs[i]) arguments[i].push_back(input.get());
     }
     HostCalls calls;
     calls.graphs = graphs;
-    const auto execution = executable->execute_on_devices(arguments, &calls);
-    execution->wait();
-    if (calls.error) throw *calls.error;
+    std::shared_ptr<PjrtExecution> execution;
+    try {
+      execution = executable->execute_on_devices(arguments, &calls);
+      execution->wait();
+      if (calls.error) throw *calls.error;
+    } catch (...) {
+      for (size_t i = 0; i < graphs.size(); ++i) lose_overwritten(client, *graphs[i], i);
+      throw;
+    }
     std::vector<std::vector<at::Tensor>> results(graphs.size());
     for (size_t i = 0; i < graphs.size(); ++i) {
       for (size_t k = 0; k < graphs[i]->kept_slots.size(); ++k) {
         results[i].push_back(
-            result_of(client, *graphs[i], k, std::move(execution->outputs(i).at(k))));
+            result_of(client, i, *graphs[i], k, std::move(execution->outputs(i).at(k))));
       }
     }
     return results;
   }
 
-  std::vector<PjrtBuffer> inputs_of(const StableHloModule& module, PjrtClient& client,
-                                    const RecordedGraph& graph, size_t device) const {
-    std::vector<PjrtBuffer> inputs;
+  Buffers inputs_of(const StableHloModule& module, PjrtClient& client, const RecordedGraph& graph,
+                    size_t device) const {
+    Buffers inputs;
     for (const int slot : module.buffers) {
       const bool is_overwritten = overwritten_leaves_.count(slot) != 0;
       inputs.push_back(
-          imported(client, graph.leaves[static_cast<size_t>(slot)], is_overwritten, device));
+          argument(client, graph.leaves[static_cast<size_t>(slot)], is_overwritten, device));
     }
     add_numbers(client, numbers<double>(graph, module.floats), device, inputs);
     add_numbers(client, numbers<int64_t>(graph, module.integers), device, inputs);
     return inputs;
   }
 
-  // In the memory of the leaf that it overwrites, where there is one.
-  at::Tensor result_of(const PjrtClient& client, const RecordedGraph& graph, size_t index,
-                       PjrtBuffer&& buffer) const {
+  // In the memory of the leaf that it overwrites, or that leaf's copy on the device, where there is
+  // one.
+  at::Tensor result_of(const PjrtClient& client, size_t device, const RecordedGraph& graph,
+                       size_t index, PjrtBuffer&& buffer) const {
     const at::Tensor& declared = slots_[static_cast<size_t>(graph.kept_slots[index])];
-    if (leaf_of_result_[index] < 0) return taken(client, std::move(buffer), declared);
-    const at::Tensor leaf = graph.leaves[static_cast<size_t>(leaf_of_result_[index])];
-    if (shares_memory(client) && buffer.data() == leaf.data_ptr()) return leaf;
-    device_metrics::count_copied(leaf.nbytes());
-    return at::Tensor(leaf).copy_(taken(client, std::move(buffer), declared));
+    if (leaf_of_result_[index] < 0) return taken(client, device, std::move(buffer), declared);
+    at::Tensor leaf = graph.leaves[static_cast<size_t>(leaf_of_result_[index])];
+    if (shares_memory(client)) {
+      if (buffer.data() == leaf.data_ptr()) return leaf;
+      device_metrics::count_copied(leaf.nbytes());
+      return leaf.copy_(taken(client, device, std::move(buffer), declared));
+    }
+    const auto there = std::make_shared<BufferOnDevice>(
+        client, device, std::move(buffer), dtype_on_device(client.target(), leaf.scalar_type()));
+    if (may_have_device_copy(leaf)) {
+      set_device_copy(leaf, there, true);
+    } else {
+      there->copy_to(leaf);
+    }
+    return leaf;
+  }
+
+  // After a program has failed that may have taken the memory of leaves on the device.
+  void lose_overwritten(const PjrtClient& client, const RecordedGraph& graph, size_t device) const {
+    for (const int slot : overwritten_leaves_) {
+      const at::Tensor& leaf = graph.leaves[static_cast<size_t>(slot)];
+      const auto there = buffer_on(client, leaf, device);
+      if (there && there->buffer().is_donated()) lose_device_copy(leaf);
+    }
   }
 
   template <class Number>
@@ -327,6 +411,7 @@ class PjrtProgram final : public GraphProgram {
                                      const std::vector<HloScalars::Source>& sources) {
     std::vector<Number> out;
     for (const HloScalars::Source& source : sources) {
+      if (source.leaf >= 0) read_from_device(graph.leaves[static_cast<size_t>(source.leaf)]);
       const at::Scalar value = source.leaf >= 0
                                    ? graph.leaves[static_cast<size_t>(source.leaf)].item()
                                    : graph.nodes[static_cast<size_t>(source.node)]
@@ -339,14 +424,14 @@ class PjrtProgram final : public GraphProgram {
 
   template <class Number>
   static void add_numbers(PjrtClient& client, const std::vector<Number>& values, size_t device,
-                          std::vector<PjrtBuffer>& inputs) {
+                          Buffers& inputs) {
     if (values.empty()) return;
     const at::ScalarType dtype = c10::CppTypeToScalarType<Number>::value;
     const at::Tensor there = over_memory(const_cast<Number*>(values.data()),
                                          {static_cast<int64_t>(values.size())}, dtype)
                                  .to(dtype_on_device(client.target(), dtype));
-    inputs.push_back(client.import_host(there.data_ptr(), pjrt_type(there), HostMemory::kCopied,
-                                        nullptr, device));
+    inputs.push_back(std::make_shared<PjrtBuffer>(client.import_host(
+        there.data_ptr(), pjrt_type(there), HostMemory::kCopied, nullptr, device)));
   }
 
   const RecordedGraph outline_;

@@ -17,7 +17,11 @@ size_t bytes_of(at::IntArrayRef sizes, at::ScalarType dtype) {
 
 at::Tensor pooled_empty(at::IntArrayRef sizes, at::ScalarType dtype) {
   void* data = kernels::pool_allocate(bytes_of(sizes, dtype));
-  return at::from_blob(data, sizes, kernels::pool_free, at::TensorOptions().dtype(dtype));
+  return at::for_blob(data, sizes)
+      .context(data, &kernels::pool_free)
+      .options(at::TensorOptions().dtype(dtype).device(at::kCPU))
+      .target_device(at::Device(at::kCPU))
+      .make_tensor();
 }
 
 at::Tensor pooled_empty_like(const at::Tensor& like) {

@@ -18,6 +18,7 @@
 #include <cstring>
 
 #include "core/base/dtype.h"
+#include "engine/device/device_copy.h"
 #include "engine/device/device_tensor.h"
 #include "engine/device/graph_rounding.h"
 #include "engine/device/recorder.h"
@@ -412,9 +413,17 @@ DeviceValuePtr RecordedStep::state_at(void* memory, const RecordedUpdate& update
                                       const DeviceValue& values) {
   const auto found = states_.find(memory);
   if (found != states_.end()) return found->second;
-  return Recording::current()->known(at::from_blob(
-      memory, values.meta.sizes(), [owner = update.owner](void*) {},
-      at::TensorOptions().dtype(to_scalar_type(update.state_dtype))));
+  return Recording::current()->known(over_shared_memory(memory, update.owner, values.meta.sizes(),
+                                                        to_scalar_type(update.state_dtype)));
+}
+
+void RecordedStep::read_states() {
+  for (const auto& [memory, state] : states_) state->known_data();
+}
+
+void RecordedStep::forget_states() {
+  read_states();
+  states_.clear();
 }
 
 DeviceValuePtr RecordedStep::numbers(const RecordedUpdate& update) {
@@ -424,6 +433,7 @@ DeviceValuePtr RecordedStep::numbers(const RecordedUpdate& update) {
 }
 
 void RecordedStep::update(RecordedUpdate given) {
+  source_.check_value(given.parameter);
   const at::NoGradGuard no_grad;
   const auto update = std::make_shared<const RecordedUpdate>(std::move(given));
   const at::Tensor& parameter = source_.parameter(update->parameter).tensor();
