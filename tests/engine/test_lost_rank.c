@@ -1,7 +1,9 @@
-/* A rank that dies in the middle of a training step, or while a model is padded: every survivor's
- * call fails in time and names it, everything can be released, and the process ends normally. Ranks
- * are processes: the program starts itself again, and ranks find their part in an environment
- * variable. */
+/* A rank that dies in the middle of a training step, while ranks compile one, or while a model is
+ * padded: every survivor's call fails in time and names it, everything can be released, and the
+ * process ends normally. Ranks are processes: the program starts itself again, and ranks find their
+ * part in an environment variable. */
+#include <dirent.h>
+#include <pthread.h>
 #include <setjmp.h>
 #include <signal.h>
 #include <stdarg.h>
@@ -32,9 +34,12 @@ static double now_ms(void) {
 typedef struct {
   nxd_context_t* ctx;
   nxd_module_t *root, *model;
+  nxd_ddp_t* ddp; /* or NULL */
   nxd_optimizer_t* optimizer;
   nxd_tensor_t* ids;
-  const char* part; /* where the lost rank dies, and " xla" for the recorded device */
+  /* Where the lost rank dies; " zero" for ZeRO-1, " async" for a step that is not waited for, and
+   * " xla" for the recorded device. */
+  const char* part;
   int32_t rank;
   int step;
 } training_t;
@@ -59,6 +64,11 @@ static nxd_status_t on_gradient(nxd_parameter_t* parameter, void* user_data) {
   return NXD_OK;
 }
 
+static int has(const training_t* t, const char* word) { return strstr(t->part, word) != NULL; }
+
+static int is_through_a_plugin(void) { return getenv("NXD_PJRT_PLUGIN") != NULL; }
+
+/* A plug-in takes seconds to compile four layers. */
 static char* read_config(void) {
   char path[4096];
   snprintf(path, sizeof path, "%s/llama_tiny/config.json", nxd_test_oracles);
@@ -66,7 +76,19 @@ static char* read_config(void) {
   char* text = calloc(1, 65536);
   if (!file || fread(text, 1, 65535, file) == 0) exit(30);
   fclose(file);
+  char* const layers = strstr(text, "\"num_hidden_layers\": 4");
+  if (!layers) exit(31);
+  if (is_through_a_plugin()) *strchr(layers, '4') = '1';
   return text;
+}
+
+static int build_optimizer(training_t* t) {
+  nxd_ddp_options_t options = NXD_DDP_OPTIONS_INIT;
+  if (!has(t, " zero"))
+    return NXD_TEST_OK(nxd_optimizer_create_adamw(t->root, NULL, &t->optimizer));
+  options.zero_stage = 1;
+  return NXD_TEST_OK(nxd_ddp_create(t->root, &options, &t->ddp)) &&
+         NXD_TEST_OK(nxd_optimizer_create_adamw_ddp(t->ddp, NULL, &t->optimizer));
 }
 
 static int build(training_t* t) {
@@ -77,7 +99,9 @@ static int build(training_t* t) {
   layout.tensor_parallel_size = 2;
   char* config = read_config();
   nxd_model_options_t of_model = NXD_MODEL_OPTIONS_INIT;
-  if (strstr(t->part, " xla")) of_model.device = NXD_DEVICE_XLA;
+  if (has(t, " xla")) of_model.device = NXD_DEVICE_XLA;
+  const char* const deepest = is_through_a_plugin() ? "model.layers.0.input_layernorm.weight"
+                                                    : "model.layers.2.input_layernorm.weight";
   nxd_parameter_t* deep = NULL;
   nxd_tensor_t* on_cpu = NULL;
   const int64_t shape[] = {kBatch, kSequence};
@@ -89,10 +113,8 @@ static int build(training_t* t) {
       NXD_TEST_OK(nxd_model_create(t->ctx, config, &of_model, &t->model)) &&
       NXD_TEST_OK(nxd_module_create(t->ctx, "Root", forward, t, NULL, &t->root)) &&
       NXD_TEST_OK(nxd_module_add_child(t->root, "llama", t->model)) &&
-      NXD_TEST_OK(
-          nxd_module_find_parameter(t->model, "model.layers.2.input_layernorm.weight", &deep)) &&
-      NXD_TEST_OK(nxd_parameter_set_grad_hook(deep, on_gradient, t, NULL)) &&
-      NXD_TEST_OK(nxd_optimizer_create_adamw(t->root, NULL, &t->optimizer)) &&
+      NXD_TEST_OK(nxd_module_find_parameter(t->model, deepest, &deep)) &&
+      NXD_TEST_OK(nxd_parameter_set_grad_hook(deep, on_gradient, t, NULL)) && build_optimizer(t) &&
       NXD_TEST_OK(nxd_tensor_from_data(ids, sizeof ids, shape, 2, NXD_DTYPE_I64, &on_cpu)) &&
       NXD_TEST_OK(nxd_tensor_to_device(on_cpu, of_model.device, &t->ids));
   nxd_tensor_destroy(on_cpu);
@@ -102,10 +124,56 @@ static int build(training_t* t) {
 
 /* The update is a part of the step's graph, which nxd_mark_step runs. */
 static int is_updated_in_graph(const training_t* t) {
-  return strstr(t->part, "update xla") != NULL;
+  return has(t, " xla") && (has(t, "update") || has(t, "compile"));
 }
 
-static int is_through_a_plugin(void) { return getenv("NXD_PJRT_PLUGIN") != NULL; }
+/* --- Compilation ------------------------------------------------------------------------------ */
+
+/* Files of the compile cache whose names end so. */
+static int count_files(const char* ending) {
+  const char* directory = getenv("NEURON_COMPILE_CACHE_URL");
+  DIR* const open = directory ? opendir(directory) : NULL;
+  int count = 0;
+  for (const struct dirent* entry; open && (entry = readdir(open)) != NULL;) {
+    const size_t length = strlen(entry->d_name), wanted = strlen(ending);
+    count += length >= wanted && strcmp(entry->d_name + length - wanted, ending) == 0;
+  }
+  if (open) closedir(open);
+  return count;
+}
+
+/* A program that is being compiled has a file that is locked. */
+static void await_compilation(void) {
+  const double start = now_ms();
+  while (count_files(".lock") == 0 && now_ms() - start < kTimeoutMs) usleep(1000);
+}
+
+static void* die_while_compiling(void* unused) {
+  (void)unused;
+  await_compilation();
+  usleep(20000);
+  kill(getpid(), SIGKILL);
+  return NULL;
+}
+
+/* The first to come compiles, and the other waits for its program. */
+static void enter_compilation(const training_t* t) {
+  const int first = has(t, " first") ? kLost : !kLost;
+  pthread_t killer;
+  if (!has(t, "compile") || has(t, " alive")) return;
+  if (t->rank != first) await_compilation();
+  if (t->rank != kLost) return;
+  if (pthread_create(&killer, NULL, die_while_compiling, NULL) != 0) exit(32);
+  pthread_detach(killer);
+}
+
+/* The end of a step. One that is not waited for fails in the next call that waits. */
+static nxd_status_t mark(const training_t* t, nxd_tensor_t* loss) {
+  double value = 0;
+  if (t->step < kLastStep || !has(t, " async")) return nxd_mark_step(1);
+  if (!NXD_TEST_OK(nxd_mark_step(0))) return NXD_ERROR_INTERNAL;
+  return has(t, " read") ? nxd_tensor_get_item(loss, &value) : nxd_mark_step(1);
+}
 
 static nxd_status_t step(training_t* t) {
   nxd_tensor_t* const inputs[] = {t->ids, t->ids};
@@ -119,7 +187,8 @@ static nxd_status_t step(training_t* t) {
   if (status == NXD_OK && is_updated_in_graph(t)) {
     status = nxd_optimizer_step(t->optimizer, NULL, NULL);
     if (status == NXD_OK) die_at(t, "update");
-    if (status == NXD_OK) status = nxd_mark_step(1);
+    if (status == NXD_OK) enter_compilation(t);
+    if (status == NXD_OK) status = mark(t, loss);
   } else {
     if (status == NXD_OK) status = nxd_finish_grads(t->root, NULL, &norm);
     if (status == NXD_OK) status = nxd_optimizer_update(t->optimizer);
@@ -159,6 +228,14 @@ static void check_told(training_t* t, nxd_status_t status, double took) {
   nxd_group_t* world = NULL;
   NXD_TEST_OK(nxd_context_get_world_group(t->ctx, &world));
   NXD_TEST_CHECK(nxd_barrier(world) == status);
+}
+
+/* A step after that of ranks one of which died: its program is there. */
+static void check_loaded(nxd_status_t status) {
+  nxd_device_metrics_t m = {.struct_size = sizeof m};
+  NXD_TEST_CHECK(status == NXD_OK);
+  NXD_TEST_OK(nxd_device_get_metrics(&m));
+  NXD_TEST_CHECK(m.compiles == 0 && m.loads == 1);
 }
 
 /* --- Heads are padded ------------------------------------------------------------------------ */
@@ -235,14 +312,20 @@ static int child(const char* part) {
     if (build_pair(&t)) pad(&t);
   } else if (build(&t)) {
     nxd_status_t status = NXD_OK;
+    if (has(&t, "compile")) t.step = kLastStep;
     for (; t.step < kLastStep && status == NXD_OK; ++t.step) status = step(&t);
     if (NXD_TEST_OK(status)) {
       const double start = now_ms();
       status = step(&t);
-      check_told(&t, status, now_ms() - start);
+      if (has(&t, " alive")) {
+        check_loaded(status);
+      } else {
+        check_told(&t, status, now_ms() - start);
+      }
     }
   }
   nxd_optimizer_destroy(t.optimizer);
+  nxd_ddp_destroy(t.ddp);
   nxd_module_destroy(t.root);
   nxd_module_destroy(t.model);
   nxd_tensor_destroy(t.ids);
@@ -263,20 +346,21 @@ static int await_exit(nxd_job_t* job, int rank) {
   return code;
 }
 
-static void run_part(const char* part, int size) {
+static void run_ranks(const char* part, int size, int lost) {
   setenv("NXD_TEST_PART", part, 1);
   nxd_spawn_options_t options = NXD_SPAWN_OPTIONS_INIT;
   options.num_processes = size;
   nxd_job_t* job = NULL;
   assert_int_equal(nxd_spawn(&options, &job), NXD_OK);
   unsetenv("NXD_TEST_PART");
-  assert_int_equal(await_exit(job, kLost), 128 + SIGKILL);
   for (int rank = 0; rank < size; ++rank) {
-    const int code = rank == kLost ? 0 : await_exit(job, rank);
-    if (code != 0) fail_msg("%s: rank %d of %d ended with %d", part, rank, size, code);
+    const int code = await_exit(job, rank), wanted = rank == lost ? 128 + SIGKILL : 0;
+    if (code != wanted) fail_msg("%s: rank %d of %d ended with %d", part, rank, size, code);
   }
   nxd_job_destroy(job);
 }
+
+static void run_part(const char* part, int size) { run_ranks(part, size, kLost); }
 
 static void in_forward(void** state) {
   (void)state;
@@ -310,16 +394,64 @@ static void in_recorded_updates(void** state) {
   run_part("update xla", 2);
 }
 
+static void in_steps_that_are_not_waited_for(void** state) {
+  (void)state;
+  run_part("update async xla", 2);
+  run_part("update async read xla", 2);
+}
+
+static void in_updates_of_a_grid(void** state) {
+  (void)state;
+  run_part("update zero xla", 4);
+}
+
+static void remove_directory(const char* path) {
+  DIR* const open = opendir(path);
+  char file[4096];
+  for (const struct dirent* entry; open && (entry = readdir(open)) != NULL;) {
+    snprintf(file, sizeof file, "%s/%s", path, entry->d_name);
+    unlink(file); /* fails for . and .. */
+  }
+  if (open) closedir(open);
+  assert_int_equal(rmdir(path), 0);
+}
+
+/* The rank that compiles, and one that waits for its program; then both have it. */
+static void while_compiling(void** state) {
+  (void)state;
+  const char* const others = getenv("NEURON_COMPILE_CACHE_URL");
+  char* const kept = others ? strdup(others) : NULL;
+  const char* const parts[] = {"compile first xla", "compile second xla"};
+  for (int i = 0; i < 2; ++i) {
+    char path[] = "/tmp/nxd_lost_rank_XXXXXX";
+    assert_non_null(mkdtemp(path));
+    setenv("NEURON_COMPILE_CACHE_URL", path, 1);
+    run_part(parts[i], 2);
+    assert_int_equal(count_files(".lock"), 0);
+    run_ranks("compile alive xla", 2, -1);
+    remove_directory(path);
+  }
+  unsetenv("NEURON_COMPILE_CACHE_URL");
+  if (kept) setenv("NEURON_COMPILE_CACHE_URL", kept, 1);
+  free(kept);
+}
+
 int main(void) {
   const int skipped = nxd_test_set_pjrt_plugin();
   const char* part = getenv("NXD_TEST_PART");
   if (skipped) return skipped;
   if (part) return child(part);
-  const struct CMUnitTest through_a_plugin[] = {cmocka_unit_test(in_recorded_updates)};
+  const struct CMUnitTest through_a_plugin[] = {
+      cmocka_unit_test(in_recorded_updates), cmocka_unit_test(in_steps_that_are_not_waited_for),
+      cmocka_unit_test(in_updates_of_a_grid), cmocka_unit_test(while_compiling)};
   if (is_through_a_plugin()) return cmocka_run_group_tests(through_a_plugin, NULL, NULL);
-  const struct CMUnitTest tests[] = {
-      cmocka_unit_test(in_forward),        cmocka_unit_test(in_backward),
-      cmocka_unit_test(before_finish),     cmocka_unit_test(while_padding),
-      cmocka_unit_test(in_recorded_steps), cmocka_unit_test(in_recorded_updates)};
+  const struct CMUnitTest tests[] = {cmocka_unit_test(in_forward),
+                                     cmocka_unit_test(in_backward),
+                                     cmocka_unit_test(before_finish),
+                                     cmocka_unit_test(while_padding),
+                                     cmocka_unit_test(in_recorded_steps),
+                                     cmocka_unit_test(in_recorded_updates),
+                                     cmocka_unit_test(in_steps_that_are_not_waited_for),
+                                     cmocka_unit_test(in_updates_of_a_grid)};
   return cmocka_run_group_tests(tests, NULL, NULL);
 }
