@@ -280,6 +280,74 @@ void steps_become_stablehlo(void**) {
   }
 }
 
+void expect_one_text(const std::string& what, const std::vector<std::string>& texts) {
+  for (const std::string& text : texts) {
+    if (text == texts[0] && !text.empty()) continue;
+    nxd_test_fail(__FILE__, __LINE__, "%s: another graph", what.c_str());
+  }
+}
+
+// Ranks differ in inputs of their graph alone, also where a plug-in would be given it: their place
+// in the sequence, in the vocabulary and in a table of positions, that padding follows in each.
+void ranks_record_one_graph(void**) {
+  for (const char* name : {"llama_tiny", "qwen2_tiny", "qwen3_tiny", "mistral_tiny", "gpt2_tiny",
+                           "gpt_neox_tiny", "gpt_neox_serial_tiny", "bert_tiny", "bert_pad_tiny"}) {
+    const ModelOracle given(name);
+    const char* positions =
+        std::strcmp(name, "gpt2_tiny") == 0 ? "n_positions" : "max_position_embeddings";
+    for (const int64_t length : {32, 29}) {
+      const ModelOracle oracle =
+          shortened(given, length,
+                    config_of(given, {{"vocab_size", given.vocabulary | 1}, {positions, length}}));
+      for (Layout layout : {recorded(2, false), recorded(2, true), recorded(4, true)}) {
+        layout.plain = true;
+        const auto texts = on_ranks<std::string>(layout, 7, [&](nxd_context_t* ctx) {
+          const Module model = create_model(ctx, oracle.config, layout);
+          const Tensor loss = backward_loss(model.get(), oracle);
+          NXD_TEST_OK(nxd_mark_step(1));
+          return step_graph(NXD_GRAPH_FORMAT_STABLEHLO);
+        });
+        expect_one_text(
+            std::string(name) + ", " + layout.name() + ", length " + std::to_string(length), texts);
+      }
+    }
+  }
+}
+
+// Features that the ranks do not divide, and moves between whole features and parts.
+void padded_layers_record_one_graph(void**) {
+  for (const int whole : {0, 1}) {
+    Layout layout = recorded(2, false);
+    layout.plain = true;
+    expect_one_text(
+        whole ? "whole" : "parts", on_ranks<std::string>(layout, 7, [&](auto* ctx) {
+          nxd_linear_options_t options = NXD_LINEAR_OPTIONS_INIT;
+          options.device = layout.device;
+          options.pad = 1;
+          options.gather_output = whole ? NXD_TOGGLE_ON : NXD_TOGGLE_OFF;
+          options.input_is_parallel = !whole;
+          nxd_module_t *up = nullptr, *down = nullptr;
+          NXD_TEST_OK(nxd_layer_create_column_parallel_linear(ctx, 4, 13, &options, &up));
+          NXD_TEST_OK(nxd_layer_create_row_parallel_linear(ctx, 13, 4, &options, &down));
+          const Module column(up), row(down);
+          std::vector<Tensor> given;
+          const std::vector<float> ones(8, 1);
+          const int64_t shape[] = {2, 4};
+          nxd_tensor_t *x = nullptr, *middle = nullptr, *y = nullptr;
+          NXD_TEST_OK(nxd_tensor_from_data(ones.data(), 32, shape, 2, NXD_DTYPE_F32, &x));
+          given.emplace_back(x);
+          const std::vector<Tensor> inputs = moved(given, layout.device);
+          nxd_tensor_t* const in = inputs[0].get();
+          NXD_TEST_OK(nxd_module_forward(up, &in, 1, &middle, 1));
+          NXD_TEST_OK(nxd_module_forward(down, &middle, 1, &y, 1));
+          const Tensor kept_middle(middle), kept_y(y);
+          NXD_TEST_OK(nxd_backward(&y, &in, 1, 0));
+          NXD_TEST_OK(nxd_mark_step(1));
+          return step_graph(NXD_GRAPH_FORMAT_STABLEHLO);
+        }));
+  }
+}
+
 // An id that is out of range shows when the graph runs, on all ranks, with the layer's message.
 void bad_ids_fail_on_all_ranks(void**) {
   const LlamaOracle oracle;
@@ -343,6 +411,8 @@ int main() {
       cmocka_unit_test(automatic_casts),
       cmocka_unit_test(layers_record_kernels),
       cmocka_unit_test(steps_become_stablehlo),
+      cmocka_unit_test(ranks_record_one_graph),
+      cmocka_unit_test(padded_layers_record_one_graph),
       cmocka_unit_test(bad_ids_fail_on_all_ranks),
       cmocka_unit_test(inputs_on_another_device_are_rejected),
   };

@@ -196,7 +196,7 @@ inline std::vector<Tensor> moved(const std::vector<Tensor>& tensors, nxd_device_
   std::vector<Tensor> out;
   for (const Tensor& tensor : tensors) {
     nxd_tensor_t* there = nullptr;
-    NXD_TEST_OK(nxd_tensor_to_device(tensor.get(), device, &there));
+    if (tensor) NXD_TEST_OK(nxd_tensor_to_device(tensor.get(), device, &there));
     out.emplace_back(there);
   }
   return out;

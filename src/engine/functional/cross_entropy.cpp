@@ -9,6 +9,7 @@
 #include "engine/device/device_tensor.h"
 #include "engine/ops/collectives.h"
 #include "engine/ops/compute.h"
+#include "engine/ops/own_part.h"
 #include "engine/tensor/call_tracer.h"
 #include "engine/tensor/pooled_tensor.h"
 
@@ -138,14 +139,13 @@ void check_inputs(ProcessGroup& group, const at::Tensor& logits, const at::Tenso
 
 at::Tensor hide_padding(const ProcessGroup& group, int64_t vocabulary, const at::Tensor& logits) {
   const int64_t cols = logits.size(-1);
+  if (vocabulary == cols * group.size() || logits.is_meta()) return logits;
   const int64_t real = std::clamp<int64_t>(vocabulary - cols * group.rank(), 0, cols);
-  if (real == cols || logits.is_meta()) return logits;
   const double least = logits.scalar_type() == at::kDouble ? std::numeric_limits<double>::lowest()
                                                            : -0x1p127;  // which bf16 has too
-  if (is_recorded(logits)) {
-    const at::Tensor columns = at::arange(cols, logits.options().dtype(at::kLong));
-    return logits.masked_fill(columns.ge(real), least);
-  }
+  // Ranks without such columns record the same graph.
+  if (is_recorded(logits)) return filled_behind(logits, real, least);
+  if (real == cols) return logits;
   // With a version counter of its own: what autograd keeps is not touched.
   logits.variable_data().narrow(-1, real, cols - real).fill_(least);
   return logits;

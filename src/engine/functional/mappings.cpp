@@ -4,7 +4,9 @@
 #include <torch/csrc/autograd/custom_function.h>
 
 #include "core/tensor_parallel/region_mapping.h"
+#include "engine/device/device_tensor.h"
 #include "engine/ops/collectives.h"
+#include "engine/ops/own_part.h"
 #include "engine/tensor/call_tracer.h"
 
 namespace nxd {
@@ -42,6 +44,24 @@ struct Mapping : torch::autograd::Function<Mapping> {
     const auto plan =
         c10::static_intrusive_pointer_cast<MappingPlan>(ctx->saved_data["plan"].toCapsule());
     return {move(*plan->group, plan->moves.backward, grads[0], plan->dim), at::Tensor()};
+  }
+};
+
+// Of tensors on the recorded device; elsewhere it is a view.
+struct OwnPart : torch::autograd::Function<OwnPart> {
+  static at::Tensor forward(AutogradContext* ctx, const at::Tensor& x,
+                            const c10::intrusive_ptr<MappingPlan>& plan, int64_t size) {
+    ctx->saved_data["plan"] = c10::IValue::make_capsule(plan);
+    ctx->saved_data["extent"] = x.size(plan->dim);
+    return device_tensor(record_own_part(*plan->group, value_of(x), plan->dim, size));
+  }
+
+  static variable_list backward(AutogradContext* ctx, const variable_list& grads) {
+    const auto plan =
+        c10::static_intrusive_pointer_cast<MappingPlan>(ctx->saved_data["plan"].toCapsule());
+    const int64_t extent = ctx->saved_data["extent"].toInt();
+    return {device_tensor(record_placed_part(*plan->group, value_of(grads[0]), plan->dim, extent)),
+            at::Tensor(), at::Tensor()};
   }
 };
 
@@ -89,6 +109,20 @@ at::Tensor gather_to_model_parallel(const GroupRef& group, const at::Tensor& x, 
 at::Tensor reduce_scatter_to_region(const GroupRef& group, const at::Tensor& x, int64_t dim) {
   return map("reduce_scatter_to_region", group, x, check_dim(*group, "reduce_scatter", x, dim),
              NXD_REGION_MAPPING_REDUCE_SCATTER_TO);
+}
+
+at::Tensor own_part(const GroupRef& group, const at::Tensor& x, int64_t dim, int64_t size) {
+  const auto take = [group, dim, size](const variable_list& inputs) {
+    const at::Tensor& given = inputs[0];
+    if (group->size() == 1 || !is_recorded(given) || is_tracing()) {
+      return variable_list{given.narrow(dim, size * group->rank(), size)};
+    }
+    auto plan = c10::make_intrusive<MappingPlan>();
+    plan->group = group;
+    plan->dim = dim;
+    return variable_list{OwnPart::apply(given, plan, size)};
+  };
+  return call_opaque("own_part", {x}, take)[0];
 }
 
 }  // namespace nxd

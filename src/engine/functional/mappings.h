@@ -21,5 +21,8 @@ at::Tensor gather_from_region(const GroupRef& group, const at::Tensor& x, int64_
 // scatters.
 at::Tensor gather_to_model_parallel(const GroupRef& group, const at::Tensor& x, int64_t dim);
 at::Tensor reduce_scatter_to_region(const GroupRef& group, const at::Tensor& x, int64_t dim);
+// This rank's part along dim, where each rank has one of this size, in rank order from the
+// beginning. The gradient is zeros elsewhere: no communication.
+at::Tensor own_part(const GroupRef& group, const at::Tensor& x, int64_t dim, int64_t size);
 
 }  // namespace nxd

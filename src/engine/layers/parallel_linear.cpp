@@ -5,8 +5,10 @@
 #include <algorithm>
 #include <cmath>
 
+#include "engine/device/device_tensor.h"
 #include "engine/ops/autocast.h"
 #include "engine/ops/collectives.h"
+#include "engine/ops/own_part.h"
 
 namespace nxd {
 namespace {
@@ -39,7 +41,8 @@ ParallelLinearLayer::ParallelLinearLayer(const LayerContext& at, const char* cla
       skip_bias_add_(options.skip_bias_add),
       sequence_parallel_(at.sequence_parallel),
       sequence_dim_(options.sequence_dim),
-      stride_(options.stride) {
+      stride_(options.stride),
+      has_own_range_(options.own.has_value()) {
   check_argument(in_features > 0, "in_features: expected a positive number, got ", in_features);
   check_argument(out_features > 0, "out_features: expected a positive number, got ", out_features);
   check_argument(options.stride > 0, "stride: expected at least 0, got ", options.stride);
@@ -126,8 +129,13 @@ std::vector<ParallelLinearLayer::PaddedParameter> ParallelLinearLayer::padded_pa
 }
 
 at::Tensor ParallelLinearLayer::without_padding(const at::Tensor& x) const {
-  const int64_t padding = weight_shard().padding(), size = x.size(-1) / stride_;
-  return padding == 0 ? x : fill_blocks(x, stride_, size - padding / stride_, size);
+  const ShardSpec& shard = weight_shard();
+  const int64_t size = x.size(-1) / stride_, kept = size - shard.padding() / stride_;
+  if (!is_recorded(x)) return kept == size ? x : fill_blocks(x, stride_, kept, size);
+  // Ranks without padding record the same graph.
+  const int64_t extent = shard.shape()[static_cast<size_t>(shard.dim())];
+  if (has_own_range_ || x.size(-1) * group_->size() == extent) return x;
+  return filled_behind(x.unflatten(-1, {stride_, size}), kept, 0).flatten(-2, -1);
 }
 
 at::Tensor ParallelLinearLayer::with_padding(const at::Tensor& x, int64_t local_features) const {

@@ -2,8 +2,6 @@
 
 #include <ATen/ATen.h>
 
-#include <algorithm>
-
 namespace nxd {
 
 PositionTable::PositionTable(const LayerContext& at, int64_t positions, int64_t hidden)
@@ -14,15 +12,14 @@ PositionTable::PositionTable(const LayerContext& at, int64_t positions, int64_t 
 }
 
 at::Tensor PositionTable::rows(int64_t sequence) const {
-  const at::Tensor table = parameter_value("weight");
+  at::Tensor table = parameter_value("weight");
   if (!sequence_parallel_) return table.narrow(0, 0, sequence);
-  const int64_t own = sequence / group_->size(), last = table.size(0) - 1;
-  const int64_t begin = own * group_->rank(), beyond = std::max<int64_t>(begin + own - last - 1, 0);
-  if (beyond == 0) return table.narrow(0, begin, own).unsqueeze(1);
   // Places that pad the sequence may stand behind the table's end.
-  const int64_t held = std::max<int64_t>(own - beyond, 0);
-  const at::Tensor end = table.narrow(0, last, 1).expand({own - held, table.size(1)});
-  return at::cat({table.narrow(0, last + 1 - held, held), end}).unsqueeze(1);
+  if (const int64_t positions = table.size(0); sequence > positions) {
+    const at::Tensor last = table.narrow(0, positions - 1, 1);
+    table = at::cat({table, last.expand({sequence - positions, table.size(1)})});
+  }
+  return own_part(group_, table, 0, sequence / group_->size()).unsqueeze(1);
 }
 
 }  // namespace nxd

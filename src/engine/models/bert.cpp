@@ -114,10 +114,7 @@ BertEmbeddings::BertEmbeddings(const LayerContext& at, const BertConfig& config)
 at::Tensor BertEmbeddings::type_rows(const at::Tensor& types) const {
   check_ids_below(group_, "BertEmbeddings", "token_type_ids: expected", types, token_types_);
   at::Tensor own = types;
-  if (sequence_parallel_) {
-    const int64_t slice = types.size(1) / group_->size();
-    own = types.narrow(1, slice * group_->rank(), slice).t();
-  }
+  if (sequence_parallel_) own = own_part(group_, types, 1, types.size(1) / group_->size()).t();
   const at::Tensor table = types_->parameter_value("weight");
   const at::Tensor one_hot = own.unsqueeze(-1).eq(at::arange(token_types_, own.options()));
   ParallelLinearPlan plan;

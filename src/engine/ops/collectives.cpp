@@ -6,6 +6,7 @@
 
 #include "engine/device/device_tensor.h"
 #include "engine/device/recorder.h"
+#include "engine/ops/own_part.h"
 #include "engine/tensor/call_tracer.h"
 #include "engine/tensor/dtype_map.h"
 #include "engine/tensor/pooled_tensor.h"
@@ -192,9 +193,11 @@ at::Tensor split(ProcessGroup& group, const at::Tensor& x, int64_t dim) {
                  x.size(dim), " does not divide by the ", group.size(), " ranks of group ",
                  group.name());
   const int64_t part = x.size(dim) / group.size();
+  if (is_recorded(x) && !is_tracing()) {
+    return device_tensor(record_own_part(group, value_of(x), dim, part));
+  }
   const at::Tensor mine = x.narrow(dim, group.rank() * part, part);
   if (gives_shapes_only(x)) return mine.contiguous();
-  if (is_recorded(x)) return mine.clone();
   at::Tensor y = pooled_empty(mine.sizes(), x.scalar_type());
   y.copy_(mine);
   return y;

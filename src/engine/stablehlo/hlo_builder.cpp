@@ -287,10 +287,10 @@ HloValue HloBuilder::concatenate(const std::vector<HloValue>& parts, int64_t dim
 }
 
 HloValue HloBuilder::overwritten(const HloValue& x, const HloValue& part, int64_t dim,
-                                 int64_t begin) {
+                                 const HloValue& begin) {
   std::vector<HloValue> operands{x, part};
   for (int64_t d = 0; d < x.dim(); ++d) {
-    operands.push_back(constant(d == dim ? begin : int64_t{0}, at::kLong));
+    operands.push_back(d == dim ? begin : constant(int64_t{0}, begin.dtype));
   }
   return add("dynamic_update_slice", operands, x.dtype, x.sizes);
 }

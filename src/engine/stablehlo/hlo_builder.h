@@ -95,8 +95,8 @@ class HloBuilder {
   // Zeros before and after along one dimension, and between its elements.
   HloValue pad(const HloValue& x, int64_t dim, int64_t low, int64_t high, int64_t between);
   HloValue concatenate(const std::vector<HloValue>& parts, int64_t dim);
-  // x with part in place of what begins at an index of one dimension.
-  HloValue overwritten(const HloValue& x, const HloValue& part, int64_t dim, int64_t begin);
+  // x with part in place of what begins at an index of one dimension, a number without dimensions.
+  HloValue overwritten(const HloValue& x, const HloValue& part, int64_t dim, const HloValue& begin);
 
   // One value for all of dims: "add", "maximum", "minimum", "multiply", "and" or "or". With keep
   // these dimensions stay, with size 1.

@@ -102,7 +102,8 @@ void slice_scatter(NodeLowering& n) {
   const HloValue& x = n.tensor(0);
   const Range range = range_of(n, 2, x.sizes);
   if (range.step != 1) return n.leave_to_host();
-  n.give(n.hlo.overwritten(x, n.hlo.convert(n.tensor(1), x.dtype), range.dim, range.begin));
+  n.give(n.hlo.overwritten(x, n.hlo.convert(n.tensor(1), x.dtype), range.dim,
+                           n.hlo.constant(range.begin, at::kLong)));
 }
 
 // (x, part, dim, index)
@@ -110,7 +111,25 @@ void select_scatter(NodeLowering& n) {
   const HloValue& x = n.tensor(0);
   const Range range = one_of(n.integer(2), n.integer(3), x.sizes);
   const HloValue part = with_dim(n, n.hlo.convert(n.tensor(1), x.dtype), range.dim);
-  n.give(n.hlo.overwritten(x, part, range.dim, range.begin));
+  n.give(n.hlo.overwritten(x, part, range.dim, n.hlo.constant(range.begin, at::kLong)));
+}
+
+// Where this rank's part begins: argument 1 is its number.
+HloValue begin_of_part(const NodeLowering& n, int64_t size) {
+  const HloValue& number = n.tensor(1);
+  return n.hlo.times(number, n.hlo.constant(size, number.dtype));
+}
+
+void own_part(NodeLowering& n) {
+  const int64_t dim = n.attribute("dim"), size = n.sizes()[static_cast<size_t>(dim)];
+  n.give(n.hlo.window(n.tensor(0), dim, begin_of_part(n, size), size));
+}
+
+void placed_part(NodeLowering& n) {
+  const HloValue& part = n.tensor(0);
+  const int64_t dim = n.attribute("dim");
+  const HloValue zeros = n.hlo.constant(int64_t{0}, part.dtype, n.sizes());
+  n.give(n.hlo.overwritten(zeros, part, dim, begin_of_part(n, part.size(dim))));
 }
 
 // Parts along a dimension, one after the other, as long as the results say.
@@ -218,6 +237,8 @@ const Lowerings& shape_lowerings() {
       {"aten::unbind_copy.int", unbind},
       {"aten::unsqueeze_copy", reshape},
       {"aten::view_copy", reshape},
+      {"nxd::own_part", own_part},
+      {"nxd::placed_part", placed_part},
   };
   return all;
 }

@@ -139,12 +139,6 @@ void padded_elements(NodeLowering& n) {
   n.give(n.hlo.pad(flat, 0, 0, n.sizes()[0] - elements, 0));
 }
 
-void own_part(NodeLowering& n) {
-  const int64_t part = n.sizes()[0];
-  n.give(
-      n.hlo.part_at(n.hlo.reshape(n.tensor(0), {n.tensor(0).size(0) / part, part}), n.tensor(1)));
-}
-
 void put_parameters(NodeLowering& n) {
   const HloSizes sizes = n.sizes();
   n.give(n.hlo.reshape(n.hlo.slice(n.tensor(0), 0, 0, c10::multiply_integers(sizes)), sizes));
@@ -157,7 +151,6 @@ const Lowerings& update_lowerings() {
       {"nxd::adamw", adamw},
       {"nxd::clip_factor", clip_factor},
       {"nxd::norm_of_gradients", norm_of_gradients},
-      {"nxd::own_part", own_part},
       {"nxd::padded_elements", padded_elements},
       {"nxd::put_parameters", put_parameters},
       {"nxd::sgd", sgd},

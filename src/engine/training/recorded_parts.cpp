@@ -15,6 +15,7 @@
 #include <utility>
 
 #include "engine/device/recorder.h"
+#include "engine/ops/own_part.h"
 #include "engine/tensor/dtype_map.h"
 #include "engine/tensor/pooled_tensor.h"
 
@@ -65,14 +66,7 @@ DeviceValuePtr RecordedParts::scatter(const DeviceValuePtr& gradient, nxd_reduce
 }
 
 DeviceValuePtr RecordedParts::own_part(const DeviceValuePtr& values) const {
-  RecordedCall call{"nxd::own_part"};
-  call.results = {flat_meta(values->meta.scalar_type(), part_)};
-  call.function = [part = part_](const std::vector<at::Tensor>& in) {
-    return std::vector<at::Tensor>{in[0].narrow(0, in[1].item<int64_t>() * part, part).clone()};
-  };
-  const at::Tensor number = at::full({}, group_->rank(), at::kLong);
-  return record_values(std::move(call), {padded_elements(values, part_ * group_->size()),
-                                         Recording::current()->known(number)})[0];
+  return record_own_part(*group_, padded_elements(values, part_ * group_->size()), 0, part_);
 }
 
 DeviceValuePtr RecordedParts::gather(const DeviceValuePtr& part,

@@ -1,7 +1,7 @@
 /* Trains a model of any family on the device of nxd_get_device, with all ranks as one
  * tensor-parallel group under sequence parallelism, as data-parallel ones with ZeRO-1, or as the
- * stages of a pipeline, and prints losses and the device's counts. With "threads" two ranks of the
- * first kind are threads.
+ * stages of a pipeline, and prints losses and the device's counts. Each step has another learning
+ * rate. With "threads" two ranks of the first kind are threads.
  *   model_on_device DIRECTORY [tensor|zero|pipeline|threads [STEPS]]     ten steps by default */
 #include <pthread.h>
 #include <stdio.h>
@@ -56,6 +56,8 @@ static void train(nxd_context_t* ctx, const struct model* model, struct batch* b
     nxd_tensor_t* loss;
     char line[80];
     double value = pass(model, batch, &loss);
+    CHECK(nxd_optimizer_set_hyperparameter(adamw, -1, NXD_HYPERPARAMETER_LEARNING_RATE,
+                                           1e-3 / (1 + 0.1 * step)));
     CHECK(nxd_optimizer_step(adamw, NULL, NULL));
     CHECK(nxd_module_zero_grad(model->module));
     CHECK(nxd_mark_step(1));
@@ -84,6 +86,17 @@ static nxd_pp_t* pipeline_of(nxd_module_t* module, struct batch* batch) {
   options.broadcast_and_average_loss = 1;
   CHECK(nxd_pp_create(module, batch->inputs, batch->count, &options, &pipeline));
   return pipeline;
+}
+
+/* This rank's counts; those of its process, where ranks are threads. */
+static void print_counts(int32_t rank) {
+  nxd_device_metrics_t m = {.struct_size = sizeof m};
+  CHECK(nxd_device_get_metrics(&m));
+  printf("rank %d: %llu steps, %llu executions, %llu programs, %llu syncs, %llu fallbacks\n",
+         (int)rank, (unsigned long long)m.steps, (unsigned long long)m.executions,
+         (unsigned long long)(m.compiles + m.loads), (unsigned long long)m.implicit_syncs,
+         (unsigned long long)m.fallbacks);
+  fflush(stdout);
 }
 
 /* Tells whether the step's module has collectives of StableHLO itself. */
@@ -152,6 +165,7 @@ static void run(nxd_context_t* ctx, const char* directory, const char* kind) {
   print_collectives(ctx);
   CHECK(nxd_context_get_world_group(ctx, &world));
   CHECK(nxd_barrier(world)); /* threads have one device, and one report */
+  print_counts(rank);
   CHECK(nxd_device_get_report(report, sizeof report, &needed));
   CHECK(nxd_master_print(ctx, report));
   nxd_ddp_destroy(model.ddp);
