@@ -1,6 +1,7 @@
 // Pipelines of modules on the recorded device train as they do eagerly. A message ends a graph: the
 // other stage waits for its values.
 #include "capi/pipeline_support.h"
+#include "support/device.h"
 
 #include "support/check.h"
 
@@ -15,8 +16,9 @@ std::string config() {
   return out.dump();
 }
 
-PipelineTask task_on(nxd_device_t device, bool sequence_parallel,
-                     nxd_dtype_t dtype = NXD_DTYPE_F32) {
+// Microbatches of one row.
+PipelineTask task_on(nxd_device_t device, bool sequence_parallel, nxd_dtype_t dtype = NXD_DTYPE_F32,
+                     int microbatches = 4) {
   PipelineTask task;
   task.make = [=](nxd_context_t* ctx) {
     Layout layout{1, sequence_parallel, dtype};
@@ -25,12 +27,13 @@ PipelineTask task_on(nxd_device_t device, bool sequence_parallel,
   };
   task.batch = [=](int step, int dp_rank, int) {
     std::vector<int64_t> ids;
-    for (int64_t i = 0; i < 4 * 16; ++i) ids.push_back((i * i * 17 + 7 * i + step + dp_rank) % 256);
+    for (int64_t i = 0; i < microbatches * 16; ++i)
+      ids.push_back((i * i * 17 + 7 * i + step + dp_rank) % 256);
     std::vector<Tensor> given;
-    for (int i = 0; i < 2; ++i) given.push_back(make_i64(ids, {4, 16}));
+    for (int i = 0; i < 2; ++i) given.push_back(make_i64(ids, {microbatches, 16}));
     return moved(given, device);
   };
-  task.options.num_microbatches = 4;
+  task.options.num_microbatches = microbatches;
   return task;
 }
 
@@ -56,6 +59,19 @@ void trains_as_eagerly(void**) {
     check_named(name + ": gradient", got.gradients, want.gradients, 1e-5, 1e-6);
     check_named(name + ": parameter", got.final, want.final, 1e-5, 1e-6);
   }
+}
+
+// A microbatch's place in the batch is an input of its graphs.
+void microbatches_share_graphs(void**) {
+  uint64_t made[2];
+  for (const int i : {0, 1}) {
+    NXD_TEST_OK(nxd_device_reset_metrics());
+    train_pipeline(PipelineLayout{1, 2},
+                   task_on(NXD_DEVICE_XLA, false, NXD_DTYPE_F32, i == 0 ? 4 : 12));
+    made[i] = graphs_made();
+  }
+  if (made[1] > made[0])
+    fail_msg("%d graphs, and then %d", static_cast<int>(made[0]), static_cast<int>(made[1]));
 }
 
 // nxd_pp_create gives parameters their values on the device of the model's options.
@@ -97,6 +113,7 @@ void f32_gradients_of_a_shared_weight(void**) {
 
 int main() {
   const struct CMUnitTest tests[] = {
+      cmocka_unit_test(microbatches_share_graphs),
       cmocka_unit_test(trains_as_eagerly),
       cmocka_unit_test(values_that_come_later),
       cmocka_unit_test(f32_gradients_of_a_shared_weight),

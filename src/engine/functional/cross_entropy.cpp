@@ -9,7 +9,7 @@
 #include "engine/device/device_tensor.h"
 #include "engine/ops/collectives.h"
 #include "engine/ops/compute.h"
-#include "engine/ops/own_part.h"
+#include "engine/ops/part_at.h"
 #include "engine/tensor/call_tracer.h"
 #include "engine/tensor/pooled_tensor.h"
 

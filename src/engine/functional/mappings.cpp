@@ -6,7 +6,7 @@
 #include "core/tensor_parallel/region_mapping.h"
 #include "engine/device/device_tensor.h"
 #include "engine/ops/collectives.h"
-#include "engine/ops/own_part.h"
+#include "engine/ops/part_at.h"
 #include "engine/tensor/call_tracer.h"
 
 namespace nxd {
@@ -47,20 +47,21 @@ struct Mapping : torch::autograd::Function<Mapping> {
   }
 };
 
-// Of tensors on the recorded device; elsewhere it is a view.
+// For tensors on the recorded device; elsewhere a part is a view.
 struct OwnPart : torch::autograd::Function<OwnPart> {
   static at::Tensor forward(AutogradContext* ctx, const at::Tensor& x,
                             const c10::intrusive_ptr<MappingPlan>& plan, int64_t size) {
     ctx->saved_data["plan"] = c10::IValue::make_capsule(plan);
     ctx->saved_data["extent"] = x.size(plan->dim);
-    return device_tensor(record_own_part(*plan->group, value_of(x), plan->dim, size));
+    return device_tensor(record_part_at(value_of(x), plan->dim, plan->group->rank(), size));
   }
 
   static variable_list backward(AutogradContext* ctx, const variable_list& grads) {
     const auto plan =
         c10::static_intrusive_pointer_cast<MappingPlan>(ctx->saved_data["plan"].toCapsule());
     const int64_t extent = ctx->saved_data["extent"].toInt();
-    return {device_tensor(record_placed_part(*plan->group, value_of(grads[0]), plan->dim, extent)),
+    return {device_tensor(
+                record_placed_part(value_of(grads[0]), plan->dim, plan->group->rank(), extent)),
             at::Tensor(), at::Tensor()};
   }
 };

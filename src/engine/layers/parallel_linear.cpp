@@ -8,7 +8,7 @@
 #include "engine/device/device_tensor.h"
 #include "engine/ops/autocast.h"
 #include "engine/ops/collectives.h"
-#include "engine/ops/own_part.h"
+#include "engine/ops/part_at.h"
 
 namespace nxd {
 namespace {

@@ -6,7 +6,7 @@
 
 #include "engine/device/device_tensor.h"
 #include "engine/device/recorder.h"
-#include "engine/ops/own_part.h"
+#include "engine/ops/part_at.h"
 #include "engine/tensor/call_tracer.h"
 #include "engine/tensor/dtype_map.h"
 #include "engine/tensor/pooled_tensor.h"
@@ -194,7 +194,7 @@ at::Tensor split(ProcessGroup& group, const at::Tensor& x, int64_t dim) {
                  group.name());
   const int64_t part = x.size(dim) / group.size();
   if (is_recorded(x) && !is_tracing()) {
-    return device_tensor(record_own_part(group, value_of(x), dim, part));
+    return device_tensor(record_part_at(value_of(x), dim, group.rank(), part));
   }
   const at::Tensor mine = x.narrow(dim, group.rank() * part, part);
   if (gives_shapes_only(x)) return mine.contiguous();

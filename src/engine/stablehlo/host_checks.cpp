@@ -13,12 +13,13 @@ namespace nxd {
 namespace {
 
 bool gives_integers(const RecordedNode& node) {
-  const RecordedOperator& op = *node.call->op;
-  if (!op.replay || op.is_effect || !node.call->overwrites.empty()) return false;
+  if (node.call->op->is_effect || !node.call->overwrites.empty()) return false;
   const auto& results = node.call->results;
-  return std::all_of(results.begin(), results.end(), [](const at::Tensor& result) {
-    return result.defined() && at::isIntegralType(result.scalar_type(), /*includeBool=*/true);
-  });
+  return !results.empty() &&
+         std::all_of(results.begin(), results.end(), [](const at::Tensor& result) {
+           return result.defined() &&
+                  at::isIntegralType(result.scalar_type(), /*includeBool=*/true);
+         });
 }
 
 }  // namespace

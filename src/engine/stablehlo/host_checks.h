@@ -7,8 +7,8 @@
 namespace nxd {
 
 // Checks of values that the host makes before a graph runs, so that nothing has run when one fails:
-// those of ids and the like, which follow from the graph's leaves by ATen's operators that give
-// integers. Other checks have values that the graph computes.
+// those of ids and the like, which follow from the graph's leaves by operators and functions that
+// give integers and ask no other rank. Other checks have values that the graph computes.
 class HostChecks {
  public:
   explicit HostChecks(const RecordedGraph& outline);

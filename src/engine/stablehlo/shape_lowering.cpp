@@ -114,13 +114,13 @@ void select_scatter(NodeLowering& n) {
   n.give(n.hlo.overwritten(x, part, range.dim, n.hlo.constant(range.begin, at::kLong)));
 }
 
-// Where this rank's part begins: argument 1 is its number.
+// Where a part begins: argument 1 is its number.
 HloValue begin_of_part(const NodeLowering& n, int64_t size) {
   const HloValue& number = n.tensor(1);
   return n.hlo.times(number, n.hlo.constant(size, number.dtype));
 }
 
-void own_part(NodeLowering& n) {
+void part_at(NodeLowering& n) {
   const int64_t dim = n.attribute("dim"), size = n.sizes()[static_cast<size_t>(dim)];
   n.give(n.hlo.window(n.tensor(0), dim, begin_of_part(n, size), size));
 }
@@ -237,7 +237,7 @@ const Lowerings& shape_lowerings() {
       {"aten::unbind_copy.int", unbind},
       {"aten::unsqueeze_copy", reshape},
       {"aten::view_copy", reshape},
-      {"nxd::own_part", own_part},
+      {"nxd::part_at", part_at},
       {"nxd::placed_part", placed_part},
   };
   return all;

@@ -11,6 +11,7 @@
 #include "engine/autograd/leaf_alias.h"
 #include "engine/device/device_tensor.h"
 #include "engine/module/module_tree.h"
+#include "engine/ops/part_at.h"
 #include "engine/tensor/dtype_map.h"
 
 namespace nxd {
@@ -144,8 +145,11 @@ Module::Tensors ModuleStages::root_inputs(int chunk, int microbatch) const {
   Module::Tensors result(batch_.size());
   for (const size_t i : executors_[static_cast<size_t>(chunk)].root_inputs()) {
     if (!batch_[i].defined()) continue;
-    const int64_t size = batch_[i].size(0) / shape_.microbatches;
-    result[i] = batch_[i].narrow(0, microbatch * size, size);
+    const at::Tensor& batch = batch_[i];
+    const int64_t size = batch.size(0) / shape_.microbatches;
+    result[i] = is_recorded(batch) && !batch.requires_grad()
+                    ? device_tensor(record_part_at(value_of(batch), 0, microbatch, size))
+                    : batch.narrow(0, microbatch * size, size);
   }
   return result;
 }

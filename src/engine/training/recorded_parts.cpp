@@ -1,7 +1,7 @@
 // The nodes of a parameter's sharded update, where ranks have parts that are alike:
 //   nxd::padded_elements    of the gradient, and of the values: zeros up to parts of one size
 //   nxd::scatter_gradients  this rank's part of the ranks' sum or mean
-//   nxd::own_part           this rank's part of the values, by its number
+//   nxd::part_at            this rank's part of the values, by its number
 //   (the update)
 //   nxd::gather_parameters  the parts of all ranks
 //   nxd::put_parameters     these, as the parameter's values
@@ -15,7 +15,7 @@
 #include <utility>
 
 #include "engine/device/recorder.h"
-#include "engine/ops/own_part.h"
+#include "engine/ops/part_at.h"
 #include "engine/tensor/dtype_map.h"
 #include "engine/tensor/pooled_tensor.h"
 
@@ -66,7 +66,7 @@ DeviceValuePtr RecordedParts::scatter(const DeviceValuePtr& gradient, nxd_reduce
 }
 
 DeviceValuePtr RecordedParts::own_part(const DeviceValuePtr& values) const {
-  return record_own_part(*group_, padded_elements(values, part_ * group_->size()), 0, part_);
+  return record_part_at(padded_elements(values, part_ * group_->size()), 0, group_->rank(), part_);
 }
 
 DeviceValuePtr RecordedParts::gather(const DeviceValuePtr& part,
