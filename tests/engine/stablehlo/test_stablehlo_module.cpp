@@ -10,6 +10,7 @@
 #include "engine/device/recorder.h"
 #include "engine/device/recording.h"
 #include "engine/ops/collectives.h"
+#include "engine/ops/part_at.h"
 #include "engine/stablehlo/stablehlo_module.h"
 #include "engine/tensor/dtype_map.h"
 
@@ -146,6 +147,30 @@ void check_recorded(const char* name, const Tensor& x) {
   call.is_effect = true;
   call.function = [](const std::vector<Tensor>&) { return std::vector<Tensor>(); };
   record_call(std::move(call), {x});
+}
+
+// The number of a part is an input, and the host can look at a part of what it knows.
+void test_parts_differ_in_a_number(void**) {
+  std::vector<std::string> texts;
+  for (const int64_t number : {0, 1}) {
+    const Tensor ids = at::arange(8, at::kLong).view({4, 2}).to(xla());
+    const DeviceValuePtr part = record_part_at(value_of(ids), 0, number, 2);
+    const Tensor own = device_tensor(part);
+    const Tensor placed = device_tensor(record_placed_part(part, 0, number, 6));
+    check_recorded("test::check_of_part", own);
+    Recording::current()->mark_step(true);
+    const StableHloModule module =
+        emit_stablehlo(Recording::current()->step_graph(), {{0, 1}, true});
+    assert_int_equal(count_of("\"stablehlo.dynamic_slice\"(%arg0", module.text), 1);
+    assert_int_equal(count_of("stablehlo.dynamic_update_slice", module.text), 1);
+    assert_int_equal(count_of("test::check_of_part", module.text), 0);
+    texts.push_back(module.text);
+    const Tensor want = at::arange(4, at::kLong).view({2, 2}) + 4 * number;
+    assert_true(at::equal(own.to(at::kCPU), want));
+    assert_true(at::equal(placed.to(at::kCPU).narrow(0, 2 * number, 2), want));
+    assert_int_equal(placed.to(at::kCPU).sum().item<int64_t>(), want.sum().item<int64_t>());
+  }
+  assert_true(texts[0] == texts[1]);
 }
 
 // Four replicas: two tensor-parallel groups of neighbours, two data-parallel ones across.
@@ -318,6 +343,7 @@ int main() {
       cmocka_unit_test(test_a_module_is_a_function_of_leaves_and_numbers),
       cmocka_unit_test(test_numbers_change_no_text),
       cmocka_unit_test(test_calls_of_the_host_keep_their_order),
+      cmocka_unit_test(test_parts_differ_in_a_number),
       cmocka_unit_test(test_replicas_exchange_by_stablehlo),
       cmocka_unit_test(test_groups_of_replicas),
       cmocka_unit_test(test_a_module_may_give_nothing),
