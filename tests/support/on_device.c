@@ -219,6 +219,7 @@ WRAP(nxd_layer_create_qkv_linear);
 WRAP(nxd_layer_create_gated_mlp);
 WRAP(nxd_model_create);
 WRAP(nxd_model_from_pretrained);
+WRAP(nxd_model_from_torchscript);
 WRAP(nxd_pp_create);
 
 /* The caller's options, or a copy in room that says device XLA. Options of a size that the header
@@ -310,6 +311,14 @@ nxd_status_t __wrap_nxd_model_from_pretrained(nxd_context_t* ctx, const char* di
                                               nxd_module_t** out_model) {
   PLACE(nxd_model_options_t, options, NXD_MODEL_OPTIONS_INIT);
   return __real_nxd_model_from_pretrained(ctx, directory, options, out_model);
+}
+
+nxd_status_t __wrap_nxd_model_from_torchscript(nxd_context_t* ctx, const char* path,
+                                               nxd_module_t** out_module) {
+  const nxd_status_t status = __real_nxd_model_from_torchscript(ctx, path, out_module);
+  if (status != NXD_OK || !on_device()) return status;
+  atomic_fetch_add(&num_placed, 1);
+  return __real_nxd_move_model_to_device(*out_module, NXD_DEVICE_XLA);
 }
 
 /* A stage whose parameters were on the meta device gets them on the CPU. */

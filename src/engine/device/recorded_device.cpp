@@ -17,6 +17,7 @@
 #include "core/base/error.h"
 #include "core/comm/recorded_step.h"
 #include "engine/device/device_tensor.h"
+#include "engine/device/recorded_batch_norm.h"
 #include "engine/device/recorder.h"
 #include "engine/device/replay_plan.h"
 #include "engine/device/step_closures.h"
@@ -191,6 +192,7 @@ bool is_recorded_whole(const c10::OperatorHandle& op) {
                                                                     "aten::new_empty",
                                                                     "aten::new_empty_strided",
                                                                     "aten::empty_like",
+                                                                    "aten::native_batch_norm",
                                                                     "aten::detach",
                                                                     "aten::item"};
   if (made_by_hand.count(op.operator_name().name) != 0 || has_alias(op.schema())) return false;
@@ -230,6 +232,7 @@ void register_kernels(Registrations& r) {
   r.aten.impl("_copy_from", TORCH_FN(copy_from));
   r.aten.impl("_copy_from_and_resize", TORCH_FN(copy_from_and_resize));
   r.aten.impl("_local_scalar_dense", TORCH_FN(item));
+  r.aten.impl("native_batch_norm", TORCH_FN(record_batch_norm));
 #if TORCH_VERSION_MAJOR < 2
   r.autograd.impl("detach", TORCH_FN(detach));
 #endif

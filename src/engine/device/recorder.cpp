@@ -22,6 +22,9 @@ namespace nxd {
 namespace {
 
 using torch::jit::Stack;
+
+thread_local bool takes_host_tensors = false;
+
 // A tensor on the CPU among the arguments is copied when the call is recorded: the host may write
 // to it before the graph runs.
 DeviceValuePtr uploaded(const at::Tensor& tensor) {
@@ -31,7 +34,7 @@ DeviceValuePtr uploaded(const at::Tensor& tensor) {
 
 // The value of a tensor that is not on the device, for an operator that takes it.
 DeviceValuePtr uploaded_for(const RecordedOperator& op, const at::Tensor& tensor) {
-  const bool is_mixed = tensor.dim() > 0 && op.name != "aten::copy";
+  const bool is_mixed = tensor.dim() > 0 && op.name != "aten::copy" && !takes_host_tensors;
   if (is_mixed || !tensor.is_cpu()) {
     check_argument(false, op.name, ": expected all tensors on device xla:0, got one of shape ",
                    tensor.sizes(), " on ", tensor.device().str());
@@ -367,6 +370,10 @@ std::vector<at::Tensor> tensors_of(const DeviceValues& values) {
 }
 
 }  // namespace
+
+HostTensorScope::HostTensorScope() : outer_(std::exchange(takes_host_tensors, true)) {}
+
+HostTensorScope::~HostTensorScope() { takes_host_tensors = outer_; }
 
 void record_operator(const c10::OperatorHandle& op, Stack* stack) {
   const RecordedOperator& known = recorded_operator(op);

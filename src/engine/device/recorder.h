@@ -16,6 +16,19 @@ namespace nxd {
 // cannot be recorded.
 void record_operator(const c10::OperatorHandle& op, torch::jit::Stack* stack);
 
+// In its scope operators of this thread take tensors of the CPU beside those of the device, as inputs
+// of the graph; elsewhere those without dimensions alone.
+class HostTensorScope {
+ public:
+  HostTensorScope();
+  ~HostTensorScope();
+  HostTensorScope(const HostTensorScope&) = delete;
+  HostTensorScope& operator=(const HostTensorScope&) = delete;
+
+ private:
+  const bool outer_;
+};
+
 // A function of the library's own, or of a caller's, that a graph calls as one node.
 struct RecordedCall {
   const char* name;

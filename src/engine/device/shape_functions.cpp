@@ -193,6 +193,18 @@ void native_batch_norm(Stack& stack) {
        made({kept}, x, statistics_dtype(x)));
 }
 
+// native_batch_norm_backward(grad, input, weight, mean, var, save_mean, save_invstd, train, eps,
+// mask)
+void native_batch_norm_backward(Stack& stack) {
+  const at::Tensor x = tensor_at(stack, 1), weight = tensor_at(stack, 2);
+  const auto mask = stack[9].toBoolList();
+  const bool of_input = mask[0], of_weight = mask[1], of_bias = mask[2];
+  const at::Tensor& like = weight.defined() ? weight : x;
+  give(stack, of_input ? made(x.sizes(), x) : at::Tensor(),
+       of_weight ? made({x.size(1)}, like) : at::Tensor(),
+       of_bias ? made({x.size(1)}, like) : at::Tensor());
+}
+
 // index_select(self, dim, index)
 void index_select(Stack& stack) {
   const at::Tensor x = tensor_at(stack, 0), index = tensor_at(stack, 2);
@@ -360,6 +372,7 @@ constexpr std::pair<std::string_view, ShapeFunction> kFunctions[] = {
     {"aten::nan_to_num_", {itself}},
     {"aten::nansum", {nansum}},
     {"aten::native_batch_norm", {native_batch_norm, true}},
+    {"aten::native_batch_norm_backward", {native_batch_norm_backward}},
     {"aten::native_dropout", {native_dropout}},
     {"aten::native_dropout_backward", {same}},
     {"aten::native_group_norm", {native_group_norm, true}},

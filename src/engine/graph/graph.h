@@ -8,6 +8,7 @@
 #include <string>
 #include <vector>
 
+#include "engine/module/buffers.h"
 #include "engine/module/call_path.h"
 #include "engine/module/module.h"
 #include "engine/tensor/call_tracer.h"
@@ -52,6 +53,7 @@ struct GraphNode {
   size_t input_index = 0;                // kInput: of the root
   std::shared_ptr<Parameter> parameter;  // kParameter
   at::Tensor constant;                   // kConstant
+  std::shared_ptr<Buffer> buffer;        // kConstant: whose value it is, wherever that lies later
   std::shared_ptr<Module> callee;        // kModule
   OpaqueFunction function;               // kFunction
   // kOperator: the arguments, with an undefined tensor wherever a value goes.

@@ -3,9 +3,11 @@
 #include <ATen/ATen.h>
 
 #include <algorithm>
+#include <optional>
 #include <unordered_set>
 
 #include "engine/device/operator_arguments.h"
+#include "engine/device/recorder.h"
 #include "engine/module/module_tree.h"
 #include "engine/ops/autocast.h"
 
@@ -15,8 +17,12 @@ namespace {
 using Kind = GraphNode::Kind;
 using Tensors = Module::Tensors;
 
-Tensors run_operator_node(const GraphNode& node, const Tensors& inputs) {
+// A trace names the CPU for the device on which its graph will run.
+Tensors run_operator_node(const GraphNode& node, const Tensors& inputs, at::Device device) {
   std::vector<c10::IValue> stack = node.arguments;
+  for (c10::IValue& argument : stack) {
+    if (argument.isDevice()) argument = device;
+  }
   size_t next = 0;
   replace_tensors(stack, [&](const at::Tensor&) { return inputs[next++]; });
   node.op->callBoxed(&stack);
@@ -26,23 +32,15 @@ Tensors run_operator_node(const GraphNode& node, const Tensors& inputs) {
 }
 
 // Results of a node that is no source.
-Tensors run_node(const GraphNode& node, const Tensors& inputs) {
+Tensors run_node(const GraphNode& node, const Tensors& inputs, at::Device device) {
   const at::AutoGradMode grad_mode(at::GradMode::is_enabled() && node.grad_mode);
   const CallPathScope call_path(node.call_path);
   switch (node.kind) {
     case Kind::kModule: return node.callee->call(inputs, node.outputs.size());
     case Kind::kFunction: return node.function(inputs);
-    case Kind::kOperator: return run_operator_node(node, inputs);
+    case Kind::kOperator: return run_operator_node(node, inputs, device);
     default: fail(NXD_ERROR_INTERNAL, "graph: ", node.name, " is no call");
   }
-}
-
-at::Tensor source_value(const GraphNode& node, const Tensors& root_inputs) {
-  const at::Tensor& value = node.kind == Kind::kInput       ? root_inputs.at(node.input_index)
-                            : node.kind == Kind::kParameter ? node.parameter->tensor()
-                                                            : node.constant;
-  check_internal(value.defined(), "stage: ", node.name, ": expected a tensor, got none");
-  return value;
 }
 
 // The inputs of a node, with other tensors for some parameters: in place of their values, and, for
@@ -157,12 +155,46 @@ void StageExecutor::find_parameters() {
   }
 }
 
+// Where its parameters lie, or else what it is given.
+at::Device StageExecutor::device(const Tensors& inputs, const Tensors& root_inputs) const {
+  std::optional<at::Device> found;
+  if (!parameters_.empty()) found = parameters_[0].parameter->tensor().device();
+  for (const at::Tensor& input : inputs) {
+    if (!found && input.defined()) found = input.device();
+  }
+  for (const size_t index : root_inputs_) {
+    if (!found && root_inputs.at(index).defined()) found = root_inputs[index].device();
+  }
+  return found && !found->is_meta() ? *found : at::Device(at::kCPU);
+}
+
+at::Tensor StageExecutor::source_value(const GraphNode& node, const Tensors& root_inputs,
+                                       at::Device device) const {
+  if (node.kind == Kind::kConstant && !node.buffer) return constant_on(device, node.constant);
+  const at::Tensor& value = node.kind == Kind::kInput       ? root_inputs.at(node.input_index)
+                            : node.kind == Kind::kParameter ? node.parameter->tensor()
+                                                            : node.buffer->value;
+  check_internal(value.defined(), "stage: ", node.name, ": expected a tensor, got none");
+  return value;
+}
+
+// A constant is the trace's own: what writes to it writes to the one on the device.
+at::Tensor StageExecutor::constant_on(at::Device device, const at::Tensor& constant) const {
+  if (device.is_cpu() || !constant.is_cpu() || constant.dim() == 0) return constant;
+  at::Tensor& placed = placed_[constant.unsafeGetTensorImpl()];
+  if (!placed.defined()) placed = constant.to(device);
+  return placed;
+}
+
 Tensors StageExecutor::run(const Tensors& inputs, const Tensors& root_inputs,
                            const std::vector<ParameterUse>& uses) const {
   check_internal(inputs.size() == inputs_.size(), "stage: expected ", inputs_.size(),
                  " inputs, got ", inputs.size());
   Tensors values(graph_->values.size());
   for (size_t i = 0; i < inputs.size(); ++i) values[slot(inputs_[i])] = inputs[i];
+  const at::Device device = this->device(inputs, root_inputs);
+  std::optional<HostTensorScope> host_tensors;
+  if (!device.is_cpu()) host_tensors.emplace();
   AutocastScope autocast;
   auto use = uses.begin();
   for (const Step& step : steps_) {
@@ -170,11 +202,11 @@ Tensors StageExecutor::run(const Tensors& inputs, const Tensors& root_inputs,
     const auto first_use = use;
     while (use != uses.end() && use->node == step.node) ++use;
     if (node.is_source()) {
-      values[slot(node.outputs[0])] = source_value(node, root_inputs);
+      values[slot(node.outputs[0])] = source_value(node, root_inputs, device);
     } else {
       const Substitution substitution(*graph_, node, {first_use, use}, values);
       autocast.set(node.autocast);
-      Tensors results = run_node(node, substitution.inputs());
+      Tensors results = run_node(node, substitution.inputs(), device);
       check_internal(results.size() == node.outputs.size(), "stage: ", node.name, ": expected ",
                      node.outputs.size(), " results, got ", results.size());
       for (size_t i = 0; i < results.size(); ++i) {

@@ -1,6 +1,7 @@
 #pragma once
 
 #include <memory>
+#include <unordered_map>
 #include <vector>
 
 #include "engine/graph/partition.h"
@@ -41,6 +42,10 @@ class StageExecutor {
     std::vector<ValueId> released;  // used for the last time
   };
 
+  at::Device device(const Module::Tensors& inputs, const Module::Tensors& root_inputs) const;
+  at::Tensor source_value(const GraphNode& node, const Module::Tensors& root_inputs,
+                          at::Device device) const;
+  at::Tensor constant_on(at::Device device, const at::Tensor& constant) const;
   void find_releases();
   void find_parameters();
 
@@ -50,6 +55,8 @@ class StageExecutor {
   std::vector<size_t> root_inputs_;
   std::vector<NamedParameter> parameters_;
   std::vector<std::string> module_names_;
+  // Constants of the CPU on the device where the stage has run.
+  mutable std::unordered_map<const c10::TensorImpl*, at::Tensor> placed_;
 };
 
 }  // namespace nxd

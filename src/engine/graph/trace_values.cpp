@@ -23,6 +23,11 @@ TraceValues::TraceValues(Graph& graph, const Module& root) : graph_(graph) {
     kept_.push_back(tensor);
     if (const auto* storage = storage_of(tensor)) unknown_.insert(storage);
   }
+  for (const NamedBuffer& entry : named_buffers(root)) {
+    const at::Tensor& value = entry.buffer->value;
+    buffers_[value.unsafeGetTensorImpl()] = entry.buffer;
+    kept_.push_back(value);
+  }
 }
 
 bool TraceValues::is_unknown(const at::Tensor& tensor) const {
@@ -53,6 +58,8 @@ ValueId TraceValues::id_of(const at::Tensor& tensor, const std::string& module) 
     node.kind = GraphNode::Kind::kConstant;
     node.name = "constant";
     node.constant = tensor;
+    const auto buffer = buffers_.find(impl);
+    if (buffer != buffers_.end()) node.buffer = buffer->second;
   }
   const std::string name = node.name;
   return add_source(std::move(node), tensor, name);

@@ -13,7 +13,7 @@ namespace nxd {
 // TensorImpl, and kept alive, so that none takes another's place.
 //
 // A value is unknown where it depends on the root's inputs or parameters. Unknown tensors are on
-// the meta device, or, as parameters are, on the CPU with contents that must not be used.
+// the meta device, or, as parameters are, on another with contents that must not be used.
 class TraceValues {
  public:
   TraceValues(Graph& graph, const Module& root);
@@ -49,6 +49,7 @@ class TraceValues {
   Graph& graph_;
   std::unordered_map<const c10::TensorImpl*, ValueId> ids_;
   std::unordered_map<const c10::TensorImpl*, NamedParameter> parameters_;
+  std::unordered_map<const c10::TensorImpl*, std::shared_ptr<Buffer>> buffers_;
   std::unordered_map<const c10::TensorImpl*, MetaCopy> meta_copies_;
   std::unordered_map<const c10::StorageImpl*, int> alias_sets_;
   std::unordered_set<const c10::StorageImpl*> unknown_;

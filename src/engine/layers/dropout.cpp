@@ -117,10 +117,12 @@ at::Tensor site_words_of(const RandomSite& site) {
 }
 
 at::Tensor dropout_factors(const RandomSite& site, std::vector<int64_t> sizes, double p,
-                           at::ScalarType dtype) {
-  if (p == 1) return at::zeros(sizes, dtype);
-  const at::Tensor mask = draw_mask(site, dropout_shard(sizes, -1, 0, 1), sizes, 1 - p);
-  return mask.to(dtype) * (1 / (1 - p));
+                           const at::TensorOptions& options) {
+  const at::TensorOptions plain = options.requires_grad(false);
+  if (p == 1) return at::zeros(sizes, plain);
+  const auto mask_by = options.device().is_cpu() ? draw_mask : recorded_mask;
+  const at::Tensor mask = mask_by(site, dropout_shard(sizes, -1, 0, 1), sizes, 1 - p);
+  return mask.to(c10::typeMetaToScalarType(options.dtype())) * (1 / (1 - p));
 }
 
 std::shared_ptr<Dropout> add_activation_dropout(Module& parent, const LayerContext& at,

@@ -54,9 +54,10 @@ RandomSite dropout_site_of_now(const Context& context, const std::string& name);
 // The key and the draw of a site, i64 [2], as kernels take them.
 at::Tensor site_words_of(const RandomSite& site);
 
-// Factors of a whole array of these sizes: 1 / (1 - p) or, with probability p from 0 to 1, 0.
+// Factors of a whole array of these sizes: 1 / (1 - p) or, with probability p from 0 to 1, 0. On
+// the recorded device they are drawn when the graph runs.
 at::Tensor dropout_factors(const RandomSite& site, std::vector<int64_t> sizes, double p,
-                           at::ScalarType dtype);
+                           const at::TensorOptions& options);
 
 // Adds a dropout of activations as they lie between a model's layers: [batch, sequence, features],
 // or with sequence parallelism slices of [sequence, batch, features].

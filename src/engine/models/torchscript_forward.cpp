@@ -141,14 +141,6 @@ void run_draw(jit::Stack& stack) {
   run.keep_failure_of([&] { jit::push(stack, run.hooks->draw(draw, values)); });
 }
 
-// Known to the interpreter alone: no dispatcher, and so no trace, sees these.
-c10::Symbol known_to_interpreter(const char* name, const char* signature,
-                                 void (*function)(jit::Stack&)) {
-  jit::registerOperator(
-      jit::Operator(std::string(name) + signature, function, c10::AliasAnalysisKind::CONSERVATIVE));
-  return c10::Symbol::fromQualString(name);
-}
-
 c10::Symbol call_operator() {
   static const c10::Symbol symbol = known_to_interpreter(
       "nxd::call_submodule", "(int callee, int n_outputs, Tensor?[] inputs) -> Tensor[]",
@@ -506,13 +498,16 @@ TorchscriptForward::TorchscriptForward(const jit::Module& script) {
   hand_out_attentions();
   hand_out_draws();
   hand_out_integer_draws();
+  ask_for_devices(*graph_);
   find_modes();
   code_ = jit::Code(graph_, "forward");
 }
 
-c10::IValue TorchscriptForward::run(std::vector<c10::IValue> arguments, const Hooks& hooks) const {
+c10::IValue TorchscriptForward::run(std::vector<c10::IValue> arguments, const Hooks& hooks,
+                                    at::Device device) {
   Run run{&hooks, nullptr};
   const RunScope scope(run);
+  const ScriptDeviceScope placing(device, constants_);
   try {
     jit::InterpreterState(code_).run(arguments);
   } catch (...) {

@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "engine/models/torchscript_operators.h"
+#include "engine/models/torchscript_placement.h"
 
 namespace nxd {
 
@@ -51,8 +52,9 @@ class TorchscriptForward {
   // All that is run here, functions in their places.
   const torch::jit::Graph& graph() const { return *graph_; }
 
-  // arguments: the module first. An error of a hook comes out as it was.
-  c10::IValue run(std::vector<c10::IValue> arguments, const Hooks& hooks) const;
+  // arguments: the module first. device: where tensors are made that the code makes anywhere. An
+  // error of a hook comes out as it was.
+  c10::IValue run(std::vector<c10::IValue> arguments, const Hooks& hooks, at::Device device);
 
  private:
   void inline_methods();
@@ -69,6 +71,7 @@ class TorchscriptForward {
   std::shared_ptr<torch::jit::Graph> graph_;
   std::vector<Path> callees_, mode_paths_;
   bool depends_on_mode_ = false;
+  PlacedConstants constants_;
   torch::jit::Code code_;
 };
 

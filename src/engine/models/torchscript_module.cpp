@@ -62,8 +62,9 @@ class TorchscriptModule : public Module, public BufferHolder {
   void set_random(const std::string& name) { random_ = name; }
   // To be called when the tree is whole: finds the parameters that attributes hold, with all below.
   void find_held(const Owners& owners);
-  // Parameters, buffers and modes go into the slots of the file's objects, with all below.
-  void fill_slots();
+  // Parameters, buffers and modes go into the slots of the file's objects, with all below; other
+  // tensors there move to the device.
+  void fill_slots(at::Device device);
   // The same with values of their own, to be saved; they hold nothing of the parameters' memory.
   using Copies = std::map<const Parameter*, at::Tensor>;
   void fill_slots_with_copies(Copies& copies);
@@ -82,12 +83,13 @@ class TorchscriptModule : public Module, public BufferHolder {
 
   void add_parameters(const LayerContext& at, Owners& owners);
   void put_held(const HeldParameter& held, const at::Tensor& value);
+  void move_attributes(at::Device device);
   void read_code();
   TorchscriptModule* module_at(const TorchscriptForward::Path& path);
   std::vector<c10::IValue> arguments(const Tensors& inputs) const;
-  c10::IValue run_code(std::vector<c10::IValue> arguments);
+  c10::IValue run_code(std::vector<c10::IValue> arguments, at::Device device);
   ScriptSite site_of(uint64_t earlier, std::optional<size_t> mode) const;
-  Tensors run(const Tensors& inputs, size_t n_outputs);
+  Tensors run(const Tensors& inputs, size_t n_outputs, at::Device device);
   void take_buffers();
 
   jit::Module script_;
@@ -96,6 +98,7 @@ class TorchscriptModule : public Module, public BufferHolder {
   std::vector<TorchscriptModule*> callees_;  // of the calls that are made here: of this tree
   std::vector<TorchscriptModule*> modes_;    // that its dropouts follow
   std::vector<HeldParameter> held_;
+  std::vector<std::string> attributes_;  // tensors that are neither parameters nor buffers
   std::string random_;  // an operator that draws while training
 };
 
@@ -157,7 +160,11 @@ void TorchscriptModule::find_held(const Owners& owners) {
     const std::string& name = type.getAttributeName(slot);
     const c10::IValue held = script_.attr(name);
     const auto add = [&](const at::Tensor& value, std::optional<size_t> place) {
-      if (const auto owner = owner_of(owners, value)) held_.push_back({name, place, owner});
+      if (const auto owner = owner_of(owners, value)) {
+        held_.push_back({name, place, owner});
+      } else if (!place) {
+        attributes_.push_back(name);
+      }
     };
     if (held.isTensor()) {
       add(held.toTensor(), std::nullopt);
@@ -187,6 +194,13 @@ void TorchscriptModule::put_held(const HeldParameter& held, const at::Tensor& va
   }
 }
 
+void TorchscriptModule::move_attributes(at::Device device) {
+  for (const std::string& name : attributes_) {
+    const at::Tensor value = script_.attr(name).toTensor();
+    if (value.defined() && value.device() != device) script_.setattr(name, value.to(device));
+  }
+}
+
 TorchscriptModule* TorchscriptModule::module_at(const TorchscriptForward::Path& path) {
   TorchscriptModule* module = this;
   for (const std::string& name : path) {
@@ -207,19 +221,17 @@ void TorchscriptModule::read_code() {
   for (const auto& path : code_->mode_paths()) modes_.push_back(module_at(path));
 }
 
-void TorchscriptModule::fill_slots() {
+void TorchscriptModule::fill_slots(at::Device device) {
   for (const auto& [name, parameter] : parameters()) {
     parameter->check_complete();
-    check_state(parameter->tensor().is_cpu() || parameter->tensor().is_meta(), class_name(),
-                ": modules of TorchScript files run on the CPU, its parameter ", name, " is on ",
-                parameter->tensor().device().str());
     script_.setattr(name, parameter->tensor());
   }
   for (const HeldParameter& held : held_) put_held(held, held.parameter->tensor());
   for (const NamedBuffer& own : own_buffers()) script_.setattr(own.name, own.buffer->value);
+  move_attributes(device);
   if (script_.hasattr("training")) script_.setattr("training", training());
   for (const auto& [name, child] : children()) {
-    static_cast<TorchscriptModule&>(*child).fill_slots();
+    static_cast<TorchscriptModule&>(*child).fill_slots(device);
   }
 }
 
@@ -248,6 +260,7 @@ void TorchscriptModule::fill_slots_with_copies(Copies& copies) {
   for (const NamedBuffer& own : own_buffers()) {
     script_.setattr(own.name, own.buffer->value.to(at::kCPU).clone());
   }
+  move_attributes(at::kCPU);
   if (script_.hasattr("training")) script_.setattr("training", training());
   for (const auto& [name, child] : children()) {
     static_cast<TorchscriptModule&>(*child).fill_slots_with_copies(copies);
@@ -257,7 +270,10 @@ void TorchscriptModule::fill_slots_with_copies(Copies& copies) {
 // A forward may give a buffer another tensor, such as a count of batches.
 void TorchscriptModule::take_buffers() {
   for (const NamedBuffer& own : own_buffers()) {
-    own.buffer->value = script_.attr(own.name).toTensor().detach();
+    const at::Tensor value = script_.attr(own.name).toTensor();
+    if (!value.is_same(own.buffer->value) || value.requires_grad()) {
+      own.buffer->value = value.detach();
+    }
   }
   for (const auto& [name, child] : children()) {
     static_cast<TorchscriptModule&>(*child).take_buffers();
@@ -338,7 +354,7 @@ class Outputs {
   const std::string& class_name_;
 };
 
-c10::IValue TorchscriptModule::run_code(std::vector<c10::IValue> arguments) {
+c10::IValue TorchscriptModule::run_code(std::vector<c10::IValue> arguments, at::Device device) {
   arguments.insert(arguments.begin(), script_._ivalue());
   script_.get_method("forward").function().getSchema().checkAndNormalizeInputs(arguments);
   const CallPath path = CallPath::current();
@@ -359,7 +375,7 @@ c10::IValue TorchscriptModule::run_code(std::vector<c10::IValue> arguments) {
   hooks.draw = [&](const ScriptDraw& form, const at::Tensor& values) {
     return draw(site_of(draws++, std::nullopt), form, values);
   };
-  return code_->run(std::move(arguments), hooks);
+  return code_->run(std::move(arguments), hooks, device);
 }
 
 // Sites of later calls of one module have an ending.
@@ -371,13 +387,13 @@ ScriptSite TorchscriptModule::site_of(uint64_t earlier, std::optional<size_t> mo
   return site;
 }
 
-Tensors TorchscriptModule::run(const Tensors& inputs, size_t n_outputs) {
+Tensors TorchscriptModule::run(const Tensors& inputs, size_t n_outputs, at::Device device) {
   check_state(code_ != nullptr, class_name(), ": it has no forward");
   // Without it libtorch would watch the first calls, and compile the later ones to other bits.
   const jit::GraphOptimizerEnabledGuard plainly(false);
   c10::IValue result;
   try {
-    result = run_code(arguments(inputs));
+    result = run_code(arguments(inputs), device);
   } catch (const Error&) {
     throw;
   } catch (const std::exception& error) {
@@ -400,8 +416,9 @@ Tensors TorchscriptModule::forward(const Tensors& inputs, size_t n_outputs) {
     fail(NXD_ERROR_UNSUPPORTED, class_name(), ": ", random_, " draws random numbers of libtorch's ",
          "own, which no layout of ranks repeats; train with its probability 0, or evaluate");
   }
-  fill_slots();
-  Tensors outputs = run(inputs, n_outputs);
+  const at::Device device = device_of_run(*this, inputs);
+  fill_slots(device);
+  Tensors outputs = run(inputs, n_outputs, device);
   if (!is_tracing()) take_buffers();
   return outputs;
 }

@@ -67,9 +67,9 @@ void check_probability(const ScriptSite& site, const char* what, double p) {
 }
 
 at::Tensor drawn_factors(const ScriptSite& site, std::vector<int64_t> sizes, double p,
-                         at::ScalarType dtype) {
+                         const at::TensorOptions& options) {
   return dropout_factors(dropout_site_of_now(*site.module->context(), site.name), std::move(sizes),
-                         p, dtype);
+                         p, options);
 }
 
 void check_draw(const ScriptSite& site, const ScriptDraw& draw, const at::Tensor& values) {
@@ -94,23 +94,29 @@ void check_draw(const ScriptSite& site, const ScriptDraw& draw, const at::Tensor
   }
 }
 
-at::Tensor drawn_values(const ScriptSite& site, const ScriptDraw& draw, const at::Tensor& like) {
-  std::vector<int64_t> sizes = like.sizes().vec();
-  if (like.is_meta()) return at::empty(sizes, like.options().requires_grad(false));
-  const RandomSite now = dropout_site_of_now(*site.module->context(), site.name);
-  const at::ScalarType dtype = like.scalar_type();
+// On the CPU. The device takes them as an input of the graph, so that each step has others.
+at::Tensor values_of_site(const RandomSite& site, const ScriptDraw& draw,
+                          std::vector<int64_t> sizes, at::ScalarType dtype) {
   switch (draw.kind) {
     case ScriptDraw::Kind::kUniform:
-      return uniform_values(now, std::move(sizes), dtype, draw.first, draw.second);
+      return uniform_values(site, std::move(sizes), dtype, draw.first, draw.second);
     case ScriptDraw::Kind::kNormal:
-      return normal_values(now, std::move(sizes), dtype, draw.first, draw.second);
+      return normal_values(site, std::move(sizes), dtype, draw.first, draw.second);
     case ScriptDraw::Kind::kBernoulli:
-      return bernoulli_values(now, std::move(sizes), dtype, draw.first);
+      return bernoulli_values(site, std::move(sizes), dtype, draw.first);
     case ScriptDraw::Kind::kExponential:
-      return at::log1p(-uniform_values(now, std::move(sizes), partial_sum_dtype(dtype), 0, 1))
+      return at::log1p(-uniform_values(site, std::move(sizes), partial_sum_dtype(dtype), 0, 1))
           .div(-draw.first);
   }
   fail(NXD_ERROR_INTERNAL, "draw: expected a kind of random numbers");
+}
+
+at::Tensor drawn_values(const ScriptSite& site, const ScriptDraw& draw, const at::Tensor& like) {
+  std::vector<int64_t> sizes = like.sizes().vec();
+  if (like.is_meta()) return at::empty(sizes, like.options().requires_grad(false));
+  return values_of_site(dropout_site_of_now(*site.module->context(), site.name), draw,
+                        std::move(sizes), like.scalar_type())
+      .to(like.device());
 }
 
 at::Tensor factors_for(const ScriptSite& site, const ScriptDropout& dropout,
@@ -120,7 +126,7 @@ at::Tensor factors_for(const ScriptSite& site, const ScriptDropout& dropout,
   const at::TensorOptions options = input.options().requires_grad(false);
   if (input.is_meta()) return at::empty(sizes, options);
   if (site.mode && !site.mode->training()) return at::ones(sizes, options);
-  return drawn_factors(site, std::move(sizes), dropout.p, input.scalar_type());
+  return drawn_factors(site, std::move(sizes), dropout.p, options);
 }
 
 // The library's attention has heads behind the sequence.
@@ -135,8 +141,13 @@ at::Tensor by_kernels(const ScriptSite& site, const ScriptAttention& a, const Ke
     const std::vector<int64_t> sizes = {a.q.size(0), a.q.size(1), a.q.size(2), a.k.size(2)};
     args.dropout = {
         1 - a.dropout, a.q.size(1), 0,
-        [&site] { return site_words_of(dropout_site_of_now(*site.module->context(), site.name)); },
-        [&site, &a, sizes, wide] { return drawn_factors(site, sizes, a.dropout, wide); }};
+        [&site, &a] {
+          return site_words_of(dropout_site_of_now(*site.module->context(), site.name))
+              .to(a.q.device());
+        },
+        [&site, &a, sizes, wide] {
+          return drawn_factors(site, sizes, a.dropout, a.q.options().dtype(wide));
+        }};
   }
   return attention(*site.module->context(), args, a.q.transpose(1, 2), a.k.transpose(1, 2),
                    a.v.transpose(1, 2))
@@ -176,7 +187,7 @@ at::Tensor by_operators(const ScriptSite& site, const ScriptAttention& a, double
   at::Tensor weights = at::softmax(scores, -1);
   if (hidden.defined()) weights = weights.masked_fill(hidden, 0);
   if (a.dropout > 0 && !a.q.is_meta()) {
-    weights = weights * drawn_factors(site, weights.sizes().vec(), a.dropout, wide);
+    weights = weights * drawn_factors(site, weights.sizes().vec(), a.dropout, weights.options());
   }
   return at::matmul(weights, v.to(wide)).to(a.q.scalar_type());
 }
@@ -206,6 +217,13 @@ std::optional<KernelMask> mask_of_kernels(const ScriptAttention& a) {
 }
 
 }  // namespace
+
+c10::Symbol known_to_interpreter(const char* name, const char* signature,
+                                 void (*function)(jit::Stack&)) {
+  jit::registerOperator(
+      jit::Operator(std::string(name) + signature, function, c10::AliasAnalysisKind::CONSERVATIVE));
+  return c10::Symbol::fromQualString(name);
+}
 
 void register_newer_operators() {
   static const bool registered = [] {

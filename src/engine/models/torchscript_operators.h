@@ -1,6 +1,8 @@
 #pragma once
 
 #include <ATen/core/Tensor.h>
+#include <ATen/core/stack.h>
+#include <ATen/core/symbol.h>
 
 #include <memory>
 #include <optional>
@@ -16,6 +18,10 @@ namespace nxd {
 // Makes known to libtorch what files of newer releases of PyTorch call and this one lacks:
 // scaled_dot_product_attention (2.0) and rms_norm (2.4). Before such a file is loaded.
 void register_newer_operators();
+
+// Makes an operator known to the interpreter alone: no dispatcher, and so no trace, sees it.
+c10::Symbol known_to_interpreter(const char* name, const char* signature,
+                                 void (*function)(torch::jit::Stack&));
 
 constexpr const char* kScriptAttention = "aten::scaled_dot_product_attention";
 constexpr const char* kScriptAttentionSignature =

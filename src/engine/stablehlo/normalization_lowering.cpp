@@ -115,6 +115,80 @@ void layer_norm_backward(NodeLowering& n) {
   if (n.wants(2)) n.give(hlo.sum(gradient, dims.others, false), 2);
 }
 
+// Dimensions but that of channels, and how many elements a channel has.
+NormDims batch_norm_dims(const HloValue& x) {
+  NormDims out;
+  for (int64_t d = 0; d < x.dim(); ++d) {
+    if (d == 1) continue;
+    out.normalized.push_back(d);
+    out.count *= static_cast<double>(x.size(d));
+  }
+  return out;
+}
+
+// A value of each channel, repeated.
+HloValue over_channels(HloBuilder& hlo, const HloValue& each, const HloValue& x) {
+  return hlo.broadcast_in_dim(each, {1}, x.sizes);
+}
+
+HloValue inverse_deviation(const NodeLowering& n, const HloValue& variance, int eps) {
+  return n.hlo.unary("rsqrt", n.hlo.plus(variance, n.number(eps)));
+}
+
+// (x, weight, bias, running mean, running variance, training, momentum, eps): output, mean,
+// 1 / deviation; the last two are empty in evaluation
+void batch_norm(NodeLowering& n) {
+  HloBuilder& hlo = n.hlo;
+  const HloValue x = n.wide(0);
+  const bool training = n.flag(5);
+  if (!training && (!n.has(3) || !n.has(4))) return n.leave_to_host();
+  const NormDims dims = batch_norm_dims(x);
+  const HloValue mean = training ? hlo.times(hlo.sum(x, dims.normalized, false), 1 / dims.count)
+                                 : hlo.convert(n.tensor(3), x.dtype);
+  const HloValue centered = hlo.minus(x, over_channels(hlo, mean, x));
+  const HloValue variance =
+      training ? hlo.times(hlo.sum(hlo.times(centered, centered), dims.normalized, false),
+                           1 / dims.count)
+               : hlo.convert(n.tensor(4), x.dtype);
+  const HloValue scale = inverse_deviation(n, variance, 7);
+  HloValue y = hlo.times(centered, over_channels(hlo, scale, x));
+  if (n.has(1)) y = hlo.times(y, over_channels(hlo, hlo.convert(n.tensor(1), x.dtype), x));
+  if (n.has(2)) y = hlo.plus(y, over_channels(hlo, hlo.convert(n.tensor(2), x.dtype), x));
+  n.give(y, 0);
+  n.give(training ? mean : hlo.constant(0.0, n.dtype(1), n.sizes(1)), 1);
+  n.give(training ? scale : hlo.constant(0.0, n.dtype(2), n.sizes(2)), 2);
+}
+
+// (gradient, x, weight, running mean, running variance, mean, 1 / deviation, training, eps, wanted)
+void batch_norm_backward(NodeLowering& n) {
+  HloBuilder& hlo = n.hlo;
+  const HloValue gradient = n.wide(0), x = n.wide(1);
+  const bool training = n.flag(7);
+  if (!n.has(training ? 5 : 3) || !n.has(training ? 6 : 4)) return n.leave_to_host();
+  const NormDims dims = batch_norm_dims(x);
+  const HloValue mean = hlo.convert(n.tensor(training ? 5 : 3), x.dtype);
+  const HloValue scale = training
+                             ? hlo.convert(n.tensor(6), x.dtype)
+                             : inverse_deviation(n, hlo.convert(n.tensor(4), x.dtype), 8);
+  const HloValue unit =
+      hlo.times(hlo.minus(x, over_channels(hlo, mean, x)), over_channels(hlo, scale, x));
+  const HloValue total = hlo.sum(gradient, dims.normalized, false);
+  const HloValue along = hlo.sum(hlo.times(gradient, unit), dims.normalized, false);
+  if (n.wants(0)) {
+    HloValue left = gradient;
+    if (training) {
+      left = hlo.minus(left, over_channels(hlo, hlo.times(total, 1 / dims.count), x));
+      left = hlo.minus(
+          left, hlo.times(unit, over_channels(hlo, hlo.times(along, 1 / dims.count), x)));
+    }
+    const HloValue factor =
+        n.has(2) ? hlo.times(scale, hlo.convert(n.tensor(2), x.dtype)) : scale;
+    n.give(hlo.times(left, over_channels(hlo, factor, x)), 0);
+  }
+  if (n.wants(1)) n.give(along, 1);
+  if (n.wants(2)) n.give(total, 2);
+}
+
 // True at the class of each row, but in rows whose class is ignored.
 HloValue at_targets(const NodeLowering& n, const HloValue& x, const HloValue& targets,
                     int64_t ignored) {
@@ -197,6 +271,8 @@ const Lowerings& normalization_lowerings() {
       {"aten::_softmax_backward_data", softmax_backward},
       {"aten::mse_loss", mse_loss},
       {"aten::mse_loss_backward", mse_loss_backward},
+      {"aten::native_batch_norm", batch_norm},
+      {"aten::native_batch_norm_backward", batch_norm_backward},
       {"aten::native_layer_norm", layer_norm},
       {"aten::native_layer_norm_backward", layer_norm_backward},
       {"aten::nll_loss_backward", nll_loss_backward},
