@@ -72,10 +72,16 @@ DeviceTensorImpl& impl_of(const at::Tensor& tensor) {
 
 }  // namespace
 
+at::Tensor plain_device_tensor(DeviceValuePtr value) {
+  return at::Tensor(c10::make_intrusive<DeviceTensorImpl>(std::move(value)));
+}
+
 at::Tensor device_tensor(DeviceValuePtr value) {
-  at::Tensor tensor(c10::make_intrusive<DeviceTensorImpl>(std::move(value)));
+  at::Tensor tensor = plain_device_tensor(std::move(value));
   return makes_wrappers() ? functional::to_functional_tensor(tensor) : tensor;
 }
+
+bool is_plain(const at::Tensor& tensor) { return !functional::isFunctionalTensor(tensor); }
 
 DeviceValue& device_value(const at::Tensor& tensor) { return impl_of(tensor).value(); }
 

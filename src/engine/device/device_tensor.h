@@ -17,6 +17,10 @@ inline constexpr c10::DispatchKey kRecordedKey = c10::DispatchKey::XLA;
 
 // A tensor of the value, in a wrapper unless the calling operator makes one.
 at::Tensor device_tensor(DeviceValuePtr value);
+// The same without a wrapper.
+at::Tensor plain_device_tensor(DeviceValuePtr value);
+// True if it is in no wrapper.
+bool is_plain(const at::Tensor& tensor);
 
 // True if it is on the recorded device.
 inline bool is_recorded(const at::Tensor& tensor) {

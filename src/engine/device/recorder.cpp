@@ -85,7 +85,10 @@ struct TakenInputs {
       hash_.add(kNoTensor);
       return;
     }
-    if (is_recorded(tensor)) return add(device_value(tensor), nullptr);
+    if (is_recorded(tensor)) {
+      takes_plain = takes_plain || is_plain(tensor);
+      return add(device_value(tensor), nullptr);
+    }
     DeviceValuePtr value = uploaded_for(op_, tensor);
     add(*value, value);
   }
@@ -110,6 +113,7 @@ struct TakenInputs {
 
   c10::SmallVector<Source, 6> sources{};
   bool is_whole = true;  // nothing but the key decides on the signature
+  bool takes_plain = false;  // a tensor without a wrapper
 
  private:
   // Other than those of arguments without tensors.
@@ -290,11 +294,14 @@ std::shared_ptr<const CallSignature> new_signature(const c10::OperatorHandle& op
   return draft.call;
 }
 
-void push_results(const CallSignature& call, const DeviceValues& values, Stack& stack) {
+// Results of tensors without wrappers have none: libtorch 1.13 calls a view that changes its tensor
+// in place, such as transpose_, on these without saying that it wants none.
+void push_results(const CallSignature& call, const DeviceValues& values, bool plain, Stack& stack) {
   size_t next = 0;
   const auto tensor = [&] {
     const DeviceValuePtr& value = values[next++];
-    return value ? device_tensor(value) : at::Tensor();
+    if (!value) return at::Tensor();
+    return plain ? plain_device_tensor(value) : device_tensor(value);
   };
   for (const int length : call.result_lists) {
     if (length < 0) {
@@ -408,7 +415,7 @@ void record_operator(const c10::OperatorHandle& op, Stack* stack) {
       if (value) value->is_reordered = true;
     }
   }
-  push_results(*node->call, values, *stack);
+  push_results(*node->call, values, taken.takes_plain, *stack);
 }
 
 void take_recorded_value(const at::Tensor& tensor, const DeviceValuePtr& from) {

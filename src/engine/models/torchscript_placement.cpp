@@ -55,6 +55,16 @@ std::optional<at::Device> device_of_values(const Module& module) {
   return std::nullopt;
 }
 
+void give_on_host(jit::Stack& stack) {
+  jit::push(stack, jit::pop(stack).toTensor().to(at::kCPU));
+}
+
+c10::Symbol host_operator() {
+  static const c10::Symbol symbol =
+      known_to_interpreter("nxd::on_host", "(Tensor sizes) -> Tensor", &give_on_host);
+  return symbol;
+}
+
 c10::Symbol device_operator() {
   static const c10::Symbol symbol = known_to_interpreter(
       "nxd::device", "(Device? named, bool makes) -> Device?", &give_device);
@@ -105,6 +115,18 @@ void ask_for_constant(jit::Graph& graph, jit::Node& node) {
   node.output()->replaceAllUsesAfterNodeWith(asked, asked->output());
 }
 
+// libtorch reads the sizes of packed sequences on the host.
+void ask_for_host_sizes(jit::Graph& graph, jit::Node& node) {
+  const c10::FunctionSchema* schema = node.maybeSchema();
+  if (!schema || schema->overload_name() != "data" || schema->arguments().size() < 2 ||
+      schema->arguments()[1].name() != "batch_sizes") {
+    return;
+  }
+  const jit::WithInsertPoint at(&node);
+  jit::Node* const asked = graph.insertNode(graph.create(host_operator(), {node.input(1)}));
+  node.replaceInput(1, asked->output());
+}
+
 const c10::Symbol kToCpu = c10::Symbol::fromQualString("aten::cpu");
 
 void visit(jit::Graph& graph, jit::Block& block) {
@@ -118,6 +140,7 @@ void visit(jit::Graph& graph, jit::Block& block) {
       node->destroy();
     } else {
       ask_for_devices_of(graph, *node);
+      ask_for_host_sizes(graph, *node);
     }
   }
 }

@@ -178,8 +178,7 @@ Module::Tensors ModuleStages::take_inputs(int chunk, const PipelineBuffers& buff
     if (needs_grad) tensor.set_requires_grad(true);
     stash.inputs.push_back(needs_grad ? tensor : at::Tensor());
     // The first operator may be one that works in place.
-    const bool may_be_written = needs_grad && !on_recorded_device_;
-    tensors.push_back(may_be_written ? alias_of_leaf(tensor) : std::move(tensor));
+    tensors.push_back(needs_grad ? alias_of_leaf(tensor) : std::move(tensor));
   }
   return tensors;
 }
