@@ -1,5 +1,6 @@
 """Draws modules of PyTorch by a seed, scripted or traced, and trains each for three steps of SGD. Beside each file
-lie its sizes (SEED.json) and what it becomes (SEED.npz): losses of the microbatches, and the last parameters.
+lie its sizes (SEED.json) and what it becomes (SEED.npz): losses of the microbatches, and the last parameters and
+buffers.
 usage: draw.py DIRECTORY COUNT [FIRST_SEED]"""
 import json
 import pathlib
@@ -182,7 +183,8 @@ def write(root, seed):
     module.save(str(root / f"{seed}.pt"))
     losses = train(module, seed, sizes)
     numpy.savez(root / f"{seed}.npz", losses=losses,
-                **{"p:" + name: value.detach().numpy() for name, value in module.named_parameters()})
+                **{"p:" + name: value.detach().numpy() for name, value in module.named_parameters()},
+                **{"b:" + name: value.numpy() for name, value in module.named_buffers()})
     (root / f"{seed}.json").write_text(json.dumps(sizes))
 
 

@@ -17,6 +17,7 @@
 #include "engine/device/operator_arguments.h"
 #include "engine/device/random_state.h"
 #include "engine/device/shape_functions.h"
+#include "engine/device/shape_trial.h"
 
 namespace nxd {
 namespace {
@@ -198,6 +199,7 @@ bool lacks_shape_function(const c10::Error& error) {
 // Leaves the results on the stack; "" or why there are no shapes.
 std::string infer_shapes(const c10::OperatorHandle& op, Stack& stack) {
   if (reads_values(op, stack)) return "its result's shape depends on values";
+  const Stack arguments = stack;
   const at::AutoDispatchBelowADInplaceOrView no_autograd;
   const c10::impl::ExcludeDispatchKeyGuard plain(c10::DispatchKey::Functionalize);
   try {
@@ -208,7 +210,10 @@ std::string infer_shapes(const c10::OperatorHandle& op, Stack& stack) {
     }
   } catch (const c10::Error& error) {
     if (!lacks_shape_function(error)) throw;
-    return "there is no shape function for it";
+    stack = arguments;
+    // A trial would draw random bits.
+    const bool is_tried = !recorded_operator(op).is_effect && give_shapes_of_trial(op, stack);
+    if (!is_tried) return "there is no shape function for it";
   }
   for (const c10::IValue& result : stack) {
     bool on_meta = true;

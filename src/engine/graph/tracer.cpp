@@ -24,11 +24,13 @@
 #include <unordered_map>
 #include <unordered_set>
 
+#include "core/base/log.h"
 #include "core/base/suggestions.h"
 #include "engine/device/operator_arguments.h"
 #include "engine/device/shape_functions.h"
 #include "engine/graph/operator_hook.h"
 #include "engine/graph/trace_values.h"
+#include "engine/module/buffers.h"
 #include "engine/module/module_tree.h"
 #include "engine/ops/autocast.h"
 
@@ -393,12 +395,45 @@ void Tracer::record_operator(const c10::OperatorHandle& op, std::vector<c10::IVa
   graph_.nodes.push_back(std::move(node));
 }
 
+// Operators whose arguments are known run in a trace. They write nothing to buffers that stays.
+class KeptBuffers {
+ public:
+  explicit KeptBuffers(const Module& root) {
+    const at::NoGradGuard no_grad;
+    for (const NamedBuffer& entry : named_buffers(root)) {
+      const at::Tensor& value = entry.buffer->value;
+      kept_.push_back({value, value.clone(), value._version()});
+    }
+  }
+  ~KeptBuffers() {
+    const at::NoGradGuard no_grad;
+    for (const Kept& each : kept_) {
+      if (each.value._version() == each.version) continue;
+      try {
+        each.value.copy_(each.before);
+      } catch (const std::exception& e) {
+        log(NXD_LOG_ERROR, "trace: what it wrote to a buffer could not be undone: ", e.what());
+      }
+    }
+  }
+  KeptBuffers(const KeptBuffers&) = delete;
+  KeptBuffers& operator=(const KeptBuffers&) = delete;
+
+ private:
+  struct Kept {
+    at::Tensor value, before;
+    int64_t version;
+  };
+  std::vector<Kept> kept_;
+};
+
 }  // namespace
 
 Graph trace(const std::shared_ptr<Module>& root, const Module::Tensors& inputs, size_t n_outputs,
             const TraceOptions& options) {
   check_argument(root != nullptr, "root: expected a module, got none");
   check_state(!is_tracing(), "trace: this thread is tracing already");
+  const KeptBuffers kept(*root);
   return Tracer(root, options).run(inputs, n_outputs);
 }
 

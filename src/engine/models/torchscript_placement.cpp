@@ -56,7 +56,8 @@ std::optional<at::Device> device_of_values(const Module& module) {
 }
 
 void give_on_host(jit::Stack& stack) {
-  jit::push(stack, jit::pop(stack).toTensor().to(at::kCPU));
+  const at::Tensor sizes = jit::pop(stack).toTensor();
+  jit::push(stack, sizes.is_meta() ? sizes : sizes.to(at::kCPU));
 }
 
 c10::Symbol host_operator() {

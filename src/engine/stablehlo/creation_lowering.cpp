@@ -54,6 +54,7 @@ const Lowerings& creation_lowerings() {
       {"aten::fill.Tensor", filled},
       {"aten::full", filled},
       {"aten::full_like", filled},
+      {"aten::new_empty_strided", zeros},
       {"aten::new_full", new_full},
       {"aten::new_ones", ones},
       {"aten::new_zeros", zeros},

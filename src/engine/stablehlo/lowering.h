@@ -115,10 +115,12 @@ using Lowerings = std::vector<Lowering>;
 // A family of operators each.
 const Lowerings& elementwise_lowerings();
 const Lowerings& activation_lowerings();
+const Lowerings& gate_lowerings();
 const Lowerings& creation_lowerings();
 const Lowerings& reduction_lowerings();
 const Lowerings& shape_lowerings();
 const Lowerings& product_lowerings();
+const Lowerings& convolution_lowerings();
 const Lowerings& indexing_lowerings();
 const Lowerings& normalization_lowerings();
 const Lowerings& update_lowerings();

@@ -38,6 +38,9 @@ struct Wanted {
   Named gradients;
 };
 
+// XLA rounds its products of F64 in another order.
+double rounding() { return is_compiled() ? 1e-13 : 0; }
+
 Wanted run_by_libtorch(const std::string& path, int64_t count) {
   jit::Module module = jit::load(path);
   const Tensor x = rows(0, count);
@@ -77,8 +80,8 @@ void as_libtorch_runs_it(void**) {
       NXD_TEST_OK(nxd_module_forward(model.get(), inputs, 1, &out, 1));
       const Tensor loss(out);
       backward_of(loss);
-      NXD_TEST_CHECK(item(loss.get()) == wanted.loss);
-      check_named("gradient", whole_gradients(model.get()), wanted.gradients, 0);
+      check_loss("loss", item(loss.get()), wanted.loss, rounding());
+      check_named("gradient", whole_gradients(model.get()), wanted.gradients, rounding());
     }
     return 0;
   });
@@ -198,8 +201,8 @@ void submodules_of_any_code(void**) {
       NXD_TEST_OK(nxd_module_forward(model.get(), handles(batch).data(), 2, &out, 1));
       const Tensor loss(out);
       backward_of(loss);
-      NXD_TEST_CHECK(item(loss.get()) == wanted.item<double>());
-      check_named("gradient", whole_gradients(model.get()), gradients, 0);
+      check_loss("loss", item(loss.get()), wanted.item<double>(), rounding());
+      check_named("gradient", whole_gradients(model.get()), gradients, rounding());
     }
     return 0;
   });

@@ -185,6 +185,34 @@ const std::vector<Case>& activation_cases() {
   return all;
 }
 
+const std::vector<Case>& gate_cases() {
+  static const std::vector<Case> all = {
+      CASE(at::elu(t.a * 3)),
+      CASE(at::elu(t.a, 0.7, 1.3, 0.9)),
+      CASE(at::elu_backward(t.a, 0.7, 1.3, 0.9, false, t.b)),
+      CASE(at::elu_backward(t.a, 0.7, 1.3, 0.9, true, at::tanh(t.b))),
+      CASE(at::glu(t.wide)),
+      CASE(at::glu(t.cube2, 1)),
+      CASE(at::glu_backward(t.wide.slice(1, 0, 3), t.wide, 1)),
+      CASE(at::hardsigmoid(t.a * 4)),
+      CASE(at::hardsigmoid_backward(t.a, t.b * 4)),
+      CASE(at::hardswish(t.a * 4)),
+      CASE(at::hardswish_backward(t.a, t.b * 4)),
+      CASE(at::hardtanh(t.a)),
+      CASE(at::hardtanh(t.a, -0.5, 0.25)),
+      CASE(at::hardtanh_backward(t.a, t.b, -0.5, 0.25)),
+      CASE(at::leaky_relu(t.a)),
+      CASE(at::leaky_relu_backward(t.a, t.b, 0.2, false)),
+      CASE(at::mish(t.a * 4)),
+      CASE(at::softplus(t.a * 4)),
+      CASE(at::softplus(t.a * 4, 2, 3)),
+      CASE(at::softplus_backward(t.a, t.b * 4, 2, 3)),
+      CASE(at::prelu(t.a, t.row)),
+      CASE(at::prelu(t.a, t.row.slice(0, 1, 2))),
+  };
+  return all;
+}
+
 const std::vector<Case>& creation_cases() {
   static const std::vector<Case> all = {
       CASE(t.a.to(at::kDouble)),
@@ -203,6 +231,7 @@ const std::vector<Case>& creation_cases() {
       CASE(at::full_like(t.a, 2.5)),
       CASE(t.a.clone().fill_(t.scalar)),
       CASE(t.a.new_full({2}, 7)),
+      CASE(t.a.new_empty_strided({2}, {1}).zero_()),
       CASE(t.a.new_zeros({2})),
       CASE(t.a.new_ones({2})),
       CASE(at::ones({3}, t.like())),
@@ -307,6 +336,53 @@ const std::vector<Case>& product_cases() {
   return all;
 }
 
+// Of two groups, with the given stride, padding and dilation.
+Tensor convolution(const Arguments& t, bool transposed, int64_t stride, int64_t pad,
+                   int64_t dilation, int64_t more) {
+  const Tensor x = t.rows.view({1, 4, 7}), bias = t.a.view({12}).slice(0, 0, transposed ? 6 : 2);
+  const Tensor weight = transposed ? t.a.view({4, 3, 1}).repeat({1, 1, 2})
+                                   : t.a.view({2, 2, 3});
+  return at::convolution(x, weight, bias, stride, pad, dilation, transposed, more, 2);
+}
+
+Tensors convolution_gradients(const Arguments& t, bool transposed, int64_t stride, int64_t pad,
+                              int64_t dilation, int64_t more) {
+  const Tensor x = t.rows.view({1, 4, 7});
+  const Tensor weight = transposed ? t.a.view({4, 3, 1}).repeat({1, 1, 2})
+                                   : t.a.view({2, 2, 3});
+  const Tensor gradient = convolution(t, transposed, stride, pad, dilation, more);
+  const std::vector<int64_t> bias{transposed ? 6 : 2};
+  return listed(at::convolution_backward(gradient, x, weight, at::IntArrayRef(bias), stride, pad,
+                                         dilation, transposed, more, 2, {true, true, true}));
+}
+
+// In two dimensions of other numbers each.
+Tensors convolution_of_planes(const Arguments& t) {
+  const Tensor x = t.cube.view({1, 2, 3, 4}), weight = t.cube2.view({4, 2, 1, 5}).slice(3, 0, 3);
+  const Tensor y = at::convolution(x, weight, {}, {2, 1}, {0, 1}, {1, 2}, false, {0, 0}, 1);
+  Tensors out =
+      listed(at::convolution_backward(y * 0.5, x, weight, c10::nullopt, {2, 1}, {0, 1}, {1, 2},
+                                      false, {0, 0}, 1, {true, true, false}));
+  out.back() = y;
+  return out;
+}
+
+const std::vector<Case>& convolution_cases() {
+  static const std::vector<Case> all = {
+      CASE(convolution(t, false, 1, 1, 1, 0)),
+      CASE(convolution(t, false, 2, 0, 2, 0)),
+      CASE(convolution(t, true, 1, 0, 1, 0)),
+      CASE(convolution(t, true, 3, 1, 2, 1)),
+      CASE(convolution_gradients(t, false, 1, 1, 1, 0)),
+      CASE(convolution_gradients(t, false, 3, 1, 1, 0)),
+      CASE(convolution_gradients(t, false, 1, 2, 2, 0)),
+      CASE(convolution_gradients(t, true, 1, 0, 1, 0)),
+      CASE(convolution_gradients(t, true, 3, 1, 2, 1)),
+      CASE(convolution_of_planes(t)),
+  };
+  return all;
+}
+
 const std::vector<Case>& indexing_cases() {
   static const std::vector<Case> all = {
       CASE(at::embedding(t.rows, t.ids)),
@@ -353,6 +429,11 @@ const std::vector<Case>& wide_cases() {
       CASE(at::mse_loss(t.a, t.b)),
       CASE(at::mse_loss(t.a, t.b, 0)),
       CASE(at::mse_loss_backward(t.scalar, t.a, t.b, 1)),
+      CASE(at::mish_backward(t.a, t.b * 4)),
+#if TORCH_VERSION_MAJOR < 2
+      CASE(at::prelu_backward(t.a, t.b, t.row)),
+      CASE(at::prelu_backward(t.a, t.b, t.row.slice(0, 1, 2))),
+#endif
   };
   return all;
 }
@@ -364,14 +445,51 @@ Tensors layer_norm_gradients(const Arguments& t) {
                                                {true, true, true}));
 }
 
+// Running statistics, too, which it writes to.
+Tensors batch_norm(const Arguments& t, bool training, bool weighted) {
+  const Tensor weight = weighted ? t.a.select(1, 0) : Tensor(),
+               bias = weighted ? t.a.select(1, 1) : Tensor();
+  const Tensor mean = t.b.select(1, 1).clone(), variance = t.positive.select(1, 0).clone();
+  Tensors out =
+      listed(at::native_batch_norm(t.cube, weight, bias, mean, variance, training, 0.3, 1e-3));
+  out.push_back(mean);
+  out.push_back(variance);
+  return out;
+}
+
+Tensors batch_norm_gradients(const Arguments& t, bool training, bool weighted) {
+  const Tensors made = batch_norm(t, training, weighted);
+  const Tensor weight = weighted ? t.a.select(1, 0) : Tensor();
+  Tensors out = listed(at::native_batch_norm_backward(
+      t.cube * 0.5 + t.a, t.cube, weight, made[3], made[4], made[1], made[2], training, 1e-3,
+      {true, weighted, weighted}));
+  if (!weighted) out.resize(1);
+  return out;
+}
+
+const std::vector<Case>& batch_norm_cases() {
+  static const std::vector<Case> all = {
+      CASE(batch_norm(t, true, true)),
+      CASE(batch_norm(t, true, false)),
+      CASE(batch_norm(t, false, true)),
+      CASE(batch_norm_gradients(t, true, true)),
+      CASE(batch_norm_gradients(t, true, false)),
+      CASE(batch_norm_gradients(t, false, true)),
+  };
+  return all;
+}
+
 std::vector<Case> all_cases(at::ScalarType dtype) {
   std::vector<Case> all{{"native_layer_norm_backward", layer_norm_gradients}};
   for (const auto* family :
-       {&elementwise_cases(), &activation_cases(), &creation_cases(), &reduction_cases(),
-        &shape_cases(), &product_cases(), &indexing_cases(), &normalization_cases()}) {
+       {&elementwise_cases(), &activation_cases(), &creation_cases(), &reduction_cases(), &shape_cases(), &product_cases(), &indexing_cases(),
+        &normalization_cases(), &batch_norm_cases()}) {
     all.insert(all.end(), family->begin(), family->end());
   }
-  if (dtype == at::kFloat) all.insert(all.end(), wide_cases().begin(), wide_cases().end());
+  if (dtype != at::kFloat) return all;
+  for (const auto* family : {&wide_cases(), &gate_cases(), &convolution_cases()}) {
+    all.insert(all.end(), family->begin(), family->end());
+  }
   return all;
 }
 
@@ -432,9 +550,9 @@ void test_each_lowering_is_tried(void**) {
   }
   bool all_tried = true;
   for (const Lowerings* family :
-       {&elementwise_lowerings(), &activation_lowerings(), &creation_lowerings(),
-        &reduction_lowerings(), &shape_lowerings(), &product_lowerings(), &indexing_lowerings(),
-        &normalization_lowerings()}) {
+       {&elementwise_lowerings(), &activation_lowerings(), &gate_lowerings(),
+        &creation_lowerings(), &reduction_lowerings(), &shape_lowerings(), &product_lowerings(), &convolution_lowerings(),
+        &indexing_lowerings(), &normalization_lowerings()}) {
     for (const Lowering& lowering : *family) {
       const std::string name(lowering.name);
       if (recorded.count(name) != 0 || !exists(name)) continue;
