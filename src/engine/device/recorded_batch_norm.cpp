@@ -56,7 +56,7 @@ std::tuple<at::Tensor, at::Tensor, at::Tensor> record_batch_norm(
   const at::Tensor mean = out.at(1).toTensor();
   if (training && is_there(running_mean)) follow(*running_mean, mean, momentum);
   if (training && is_there(running_variance)) {
-    follow(*running_variance, sample_variance(x, mean.scalar_type()), momentum);
+    follow(*running_variance, sample_variance(x, running_variance->scalar_type()), momentum);
   }
   return {out.at(0).toTensor(), mean, out.at(2).toTensor()};
 }

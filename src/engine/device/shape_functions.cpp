@@ -148,10 +148,6 @@ void embedding_dense_backward(Stack& stack) {
   give(stack, made({stack[2].toInt(), grad.size(-1)}, grad));
 }
 
-at::ScalarType statistics_dtype(const at::Tensor& x) {
-  return x.scalar_type() == at::kDouble ? at::kDouble : at::kFloat;
-}
-
 // native_layer_norm(input, normalized_shape, weight, bias, eps)
 void native_layer_norm(Stack& stack) {
   const at::Tensor x = tensor_at(stack, 0);
@@ -185,24 +181,31 @@ void native_group_norm(Stack& stack) {
   give(stack, made(x.sizes(), x), made(sizes, x), made(sizes, x));
 }
 
+// Parameters and statistics of a batch norm have one dtype, and the input's where there are none.
+const at::Tensor& first_defined(const at::Tensor& a, const at::Tensor& b, const at::Tensor& c) {
+  return a.defined() ? a : b.defined() ? b : c;
+}
+
 // native_batch_norm(input, weight, bias, mean, var, training, momentum, eps)
 void native_batch_norm(Stack& stack) {
   const at::Tensor x = tensor_at(stack, 0);
   const int64_t kept = stack[5].toBool() ? x.size(1) : 0;
-  give(stack, at::empty_like(x), made({kept}, x, statistics_dtype(x)),
-       made({kept}, x, statistics_dtype(x)));
+  const at::ScalarType dtype =
+      first_defined(tensor_at(stack, 1), tensor_at(stack, 3), x).scalar_type();
+  give(stack, at::empty_like(x), made({kept}, x, dtype), made({kept}, x, dtype));
 }
 
 // native_batch_norm_backward(grad, input, weight, mean, var, save_mean, save_invstd, train, eps,
 // mask)
 void native_batch_norm_backward(Stack& stack) {
-  const at::Tensor x = tensor_at(stack, 1), weight = tensor_at(stack, 2);
+  const at::Tensor x = tensor_at(stack, 1);
   const auto mask = stack[9].toBoolList();
   const bool of_input = mask[0], of_weight = mask[1], of_bias = mask[2];
-  const at::Tensor& like = weight.defined() ? weight : x;
+  const at::ScalarType dtype =
+      first_defined(tensor_at(stack, 2), tensor_at(stack, 5), x).scalar_type();
   give(stack, of_input ? made(x.sizes(), x) : at::Tensor(),
-       of_weight ? made({x.size(1)}, like) : at::Tensor(),
-       of_bias ? made({x.size(1)}, like) : at::Tensor());
+       of_weight ? made({x.size(1)}, x, dtype) : at::Tensor(),
+       of_bias ? made({x.size(1)}, x, dtype) : at::Tensor());
 }
 
 // index_select(self, dim, index)
