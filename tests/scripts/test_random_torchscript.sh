@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# A short form of scripts/check_torchscript; and it sees a module that becomes another.
+# A short form of scripts/check_torchscript, eagerly and on the recorded device; and it sees a module that becomes another.
 # usage: test_random_torchscript.sh SOURCE_DIR BUILD_DIR     77: no Python with cffi, numpy and torch
 set -euo pipefail
 . "$(dirname "$0")/lib.sh"
@@ -9,6 +9,7 @@ work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
 export PYTHONDONTWRITEBYTECODE=1
 NXD_CASES=12 "$source/scripts/check_torchscript" "$build" 300
+NXD_CASES=8 NXD_XLA_BACKEND=replay NXD_LOG_LEVEL=error "$source/scripts/check_torchscript" "$build" 400
 
 export OMP_NUM_THREADS=1 NXD_CPU_MODE=1
 python=/usr/bin/python3

@@ -20,8 +20,7 @@ torch::jit::Stack recorded(const MaybeTensor& x, const MaybeTensor& weight, cons
                            bool training, double momentum, double eps) {
   static const c10::OperatorHandle op =
       c10::Dispatcher::singleton().findSchemaOrThrow("aten::native_batch_norm", "");
-  torch::jit::Stack stack{x,        weight,   bias, running_mean, running_variance,
-                          training, momentum, eps};
+  torch::jit::Stack stack{x, weight, bias, running_mean, running_variance, training, momentum, eps};
   record_operator(op, &stack);
   return stack;
 }
@@ -29,8 +28,8 @@ torch::jit::Stack recorded(const MaybeTensor& x, const MaybeTensor& weight, cons
 // The tensor's value becomes (1 - momentum) value + momentum now. A graph that fails leaves the old
 // one.
 void follow(const at::Tensor& running, const at::Tensor& now, double momentum) {
-  const at::Tensor next = at::add(at::mul(running, 1 - momentum), now.to(running.scalar_type()),
-                                  momentum);
+  const at::Tensor next =
+      at::add(at::mul(running, 1 - momentum), now.to(running.scalar_type()), momentum);
   const DeviceValuePtr value = value_of(next);
   value->set_previous(device_value(running));
   take_recorded_value(running, value);

@@ -113,7 +113,7 @@ struct TakenInputs {
   GraphHash::Value key() const { return hash_.value(); }
 
   c10::SmallVector<Source, 6> sources{};
-  bool is_whole = true;  // nothing but the key decides on the signature
+  bool is_whole = true;      // nothing but the key decides on the signature
   bool takes_plain = false;  // a tensor without a wrapper
 
  private:

@@ -16,8 +16,8 @@ namespace nxd {
 // cannot be recorded.
 void record_operator(const c10::OperatorHandle& op, torch::jit::Stack* stack);
 
-// In its scope operators of this thread take tensors of the CPU beside those of the device, as inputs
-// of the graph; elsewhere those without dimensions alone.
+// In its scope operators of this thread take tensors of the CPU beside those of the device, as
+// inputs of the graph; elsewhere those without dimensions alone.
 class HostTensorScope {
  public:
   HostTensorScope();

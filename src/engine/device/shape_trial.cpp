@@ -48,12 +48,12 @@ bool have_same_shapes(const Stack& a, const Stack& b) {
   std::vector<at::Tensor> of_a, of_b;
   for_each_tensor(a, [&](const at::Tensor& tensor) { of_a.push_back(tensor); });
   for_each_tensor(b, [&](const at::Tensor& tensor) { of_b.push_back(tensor); });
-  return std::equal(of_a.begin(), of_a.end(), of_b.begin(), of_b.end(),
-                    [](const at::Tensor& x, const at::Tensor& y) {
-                      return x.defined() == y.defined() &&
-                             (!x.defined() || (x.sizes() == y.sizes() &&
-                                               x.scalar_type() == y.scalar_type()));
-                    });
+  return std::equal(
+      of_a.begin(), of_a.end(), of_b.begin(), of_b.end(),
+      [](const at::Tensor& x, const at::Tensor& y) {
+        return x.defined() == y.defined() &&
+               (!x.defined() || (x.sizes() == y.sizes() && x.scalar_type() == y.scalar_type()));
+      });
 }
 
 }  // namespace

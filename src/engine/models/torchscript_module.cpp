@@ -99,7 +99,7 @@ class TorchscriptModule : public Module, public BufferHolder {
   std::vector<TorchscriptModule*> modes_;    // that its dropouts follow
   std::vector<HeldParameter> held_;
   std::vector<std::string> attributes_;  // tensors that are neither parameters nor buffers
-  std::string random_;  // an operator that draws while training
+  std::string random_;                   // an operator that draws while training
 };
 
 TorchscriptModule::TorchscriptModule(const LayerContext& at, jit::Module script, Owners& owners)

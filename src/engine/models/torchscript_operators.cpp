@@ -139,15 +139,14 @@ at::Tensor by_kernels(const ScriptSite& site, const ScriptAttention& a, const Ke
   if (a.dropout > 0 && !a.q.is_meta()) {
     const at::ScalarType wide = partial_sum_dtype(a.q.scalar_type());
     const std::vector<int64_t> sizes = {a.q.size(0), a.q.size(1), a.q.size(2), a.k.size(2)};
-    args.dropout = {
-        1 - a.dropout, a.q.size(1), 0,
-        [&site, &a] {
-          return site_words_of(dropout_site_of_now(*site.module->context(), site.name))
-              .to(a.q.device());
-        },
-        [&site, &a, sizes, wide] {
-          return drawn_factors(site, sizes, a.dropout, a.q.options().dtype(wide));
-        }};
+    args.dropout = {1 - a.dropout, a.q.size(1), 0,
+                    [&site, &a] {
+                      return site_words_of(dropout_site_of_now(*site.module->context(), site.name))
+                          .to(a.q.device());
+                    },
+                    [&site, &a, sizes, wide] {
+                      return drawn_factors(site, sizes, a.dropout, a.q.options().dtype(wide));
+                    }};
   }
   return attention(*site.module->context(), args, a.q.transpose(1, 2), a.k.transpose(1, 2),
                    a.v.transpose(1, 2))

@@ -38,8 +38,8 @@ void give_device(jit::Stack& stack) {
 void give_constant(jit::Stack& stack) {
   const at::Tensor constant = jit::pop(stack).toTensor();
   const at::Device device = device_of_code();
-  jit::push(stack, device.is_cpu() ? constant
-                                   : script_device_of_thread->constants().on(constant, device));
+  jit::push(stack,
+            device.is_cpu() ? constant : script_device_of_thread->constants().on(constant, device));
 }
 
 // None of a tree without values.
@@ -67,8 +67,8 @@ c10::Symbol host_operator() {
 }
 
 c10::Symbol device_operator() {
-  static const c10::Symbol symbol = known_to_interpreter(
-      "nxd::device", "(Device? named, bool makes) -> Device?", &give_device);
+  static const c10::Symbol symbol =
+      known_to_interpreter("nxd::device", "(Device? named, bool makes) -> Device?", &give_device);
   return symbol;
 }
 
@@ -80,8 +80,7 @@ c10::Symbol constant_operator() {
 
 bool is_device(const c10::TypePtr& type) {
   const auto optional = type->cast<c10::OptionalType>();
-  return (optional ? optional->getElementType() : type)->kind() ==
-         c10::TypeKind::DeviceObjType;
+  return (optional ? optional->getElementType() : type)->kind() == c10::TypeKind::DeviceObjType;
 }
 
 bool takes_tensors(const c10::FunctionSchema& schema) {

@@ -27,8 +27,8 @@ class PlacedConstants {
   std::unordered_map<const c10::TensorImpl*, at::Tensor> placed_;
 };
 
-// Where a module computes: where the values of its tree lie, else where an input lies. The CPU while
-// tracing, and for values on the meta device. INVALID_ARGUMENT for an input elsewhere.
+// Where a module computes: where the values of its tree lie, else where an input lies. The CPU
+// while tracing, and for values on the meta device. INVALID_ARGUMENT for an input elsewhere.
 at::Device device_of_run(const Module& module, const std::vector<at::Tensor>& inputs);
 
 // Where the code that this thread runs in a scope has its tensors. A trace is for any device: it

@@ -57,7 +57,8 @@ HloValue convolved(HloBuilder& hlo, const HloValue& x, const HloValue& w, const 
     const auto dim = static_cast<int64_t>(d) + 2;
     // An end that is left out cuts elements alone where there are no zeros between them.
     if (window.between_x[d] != 1 || (low[d] >= 0 && high[d] >= 0)) continue;
-    const int64_t cut_low = std::max<int64_t>(-low[d], 0), cut_high = std::max<int64_t>(-high[d], 0);
+    const int64_t cut_low = std::max<int64_t>(-low[d], 0),
+                  cut_high = std::max<int64_t>(-high[d], 0);
     padded = hlo.slice(padded, dim, cut_low, padded.size(dim) - cut_high);
     low[d] = std::max<int64_t>(low[d], 0);
     high[d] = std::max<int64_t>(high[d], 0);
@@ -69,22 +70,21 @@ HloValue convolved(HloBuilder& hlo, const HloValue& x, const HloValue& w, const 
   const std::string numbers = "#stablehlo.conv<" + dims_of(window.dims, space) + "x" +
                               dims_of(window.dims + 2, space) + "->" +
                               dims_of(window.dims + 4, space) + ">";
-  return hlo.add(
-      "convolution", {padded, w}, x.dtype, sizes,
-      text("window_strides = ", hlo_array(window.stride), ", padding = dense<[", padding,
-           "]> : tensor<", space, "x2xi64>, lhs_dilation = ", hlo_array(window.between_x),
-           ", rhs_dilation = ", hlo_array(window.between_w), ", dimension_numbers = ", numbers,
-           ", feature_group_count = ", window.groups, " : i64, batch_group_count = ",
-           window.batch_groups, " : i64"));
+  return hlo.add("convolution", {padded, w}, x.dtype, sizes,
+                 text("window_strides = ", hlo_array(window.stride), ", padding = dense<[", padding,
+                      "]> : tensor<", space, "x2xi64>, lhs_dilation = ",
+                      hlo_array(window.between_x), ", rhs_dilation = ", hlo_array(window.between_w),
+                      ", dimension_numbers = ", numbers, ", feature_group_count = ", window.groups,
+                      " : i64, batch_group_count = ", window.batch_groups, " : i64"));
 }
 
 HloSizes ones(int64_t space) { return HloSizes(static_cast<size_t>(space), 1); }
 
 HloValue forward(HloBuilder& hlo, const HloValue& x, const HloValue& w, const HloSizes& sizes,
                  const Convolution& c) {
-  return convolved(hlo, x, w, sizes,
-                   {"bfoibf", c.stride, c.padding, c.padding, ones(x.dim() - 2), c.dilation,
-                    c.groups, 1});
+  return convolved(
+      hlo, x, w, sizes,
+      {"bfoibf", c.stride, c.padding, c.padding, ones(x.dim() - 2), c.dilation, c.groups, 1});
 }
 
 // The weight from its end on, with its inputs as outputs.
@@ -141,8 +141,8 @@ void convolution(NodeLowering& n) {
   const HloValue x = n.wide(0), w = hlo.convert(n.tensor(1), x.dtype);
   if (!at::isFloatingType(x.dtype) || !has_elements(x)) return n.leave_to_host();
   const Convolution c = convolution_of(n, 3, x.dim() - 2);
-  HloValue y = n.flag(6) ? input_gradient(hlo, x, w, n.sizes(), c)
-                         : forward(hlo, x, w, n.sizes(), c);
+  HloValue y =
+      n.flag(6) ? input_gradient(hlo, x, w, n.sizes(), c) : forward(hlo, x, w, n.sizes(), c);
   if (n.has(2)) {
     y = hlo.plus(y, hlo.broadcast_in_dim(hlo.convert(n.tensor(2), x.dtype), {1}, y.sizes));
   }

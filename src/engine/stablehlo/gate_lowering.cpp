@@ -54,8 +54,7 @@ void hardswish_backward(NodeLowering& n) {
 // (x, lowest, highest)
 void hardtanh(NodeLowering& n) {
   const HloValue x = n.operand(0, n.dtype());
-  n.give(n.hlo.binary("minimum",
-                      n.hlo.binary("maximum", x, n.scalar_operand(1, n.dtype())),
+  n.give(n.hlo.binary("minimum", n.hlo.binary("maximum", x, n.scalar_operand(1, n.dtype())),
                       n.scalar_operand(2, n.dtype())));
 }
 
@@ -63,9 +62,8 @@ void hardtanh(NodeLowering& n) {
 void hardtanh_backward(NodeLowering& n) {
   HloBuilder& hlo = n.hlo;
   const HloValue gradient = n.operand(0, n.dtype()), x = n.operand(1, n.dtype());
-  const HloValue passes =
-      hlo.binary("and", hlo.compare("GT", x, n.scalar_operand(2, n.dtype())),
-                 hlo.compare("LT", x, n.scalar_operand(3, n.dtype())));
+  const HloValue passes = hlo.binary("and", hlo.compare("GT", x, n.scalar_operand(2, n.dtype())),
+                                     hlo.compare("LT", x, n.scalar_operand(3, n.dtype())));
   n.give(hlo.select(passes, gradient, hlo.filled_like(gradient, 0)));
 }
 
@@ -78,8 +76,7 @@ void leaky_relu(NodeLowering& n) {
 // (gradient, x or result, slope, which): both have one sign.
 void leaky_relu_backward(NodeLowering& n) {
   const HloValue gradient = n.wide(0), x = n.wide(1);
-  n.give(where_positive(n.hlo, x, gradient,
-                        n.hlo.times(gradient, n.scalar_operand(2, x.dtype))));
+  n.give(where_positive(n.hlo, x, gradient, n.hlo.times(gradient, n.scalar_operand(2, x.dtype))));
 }
 
 // (x, alpha, scale, input scale)
@@ -98,8 +95,9 @@ void elu_backward(NodeLowering& n) {
   const HloValue gradient = n.wide(0), x = n.wide(5);
   const HloValue scale = n.scalar_operand(2, x.dtype), inner = n.scalar_operand(3, x.dtype);
   const HloValue weight = hlo.times(n.scalar_operand(1, x.dtype), scale);
-  const HloValue power = n.flag(4) ? hlo.plus(x, weight)
-                                   : hlo.times(weight, hlo.unary("exponential", hlo.times(x, inner)));
+  const HloValue power = n.flag(4)
+                             ? hlo.plus(x, weight)
+                             : hlo.times(weight, hlo.unary("exponential", hlo.times(x, inner)));
   n.give(where_positive(hlo, x, hlo.times(gradient, scale),
                         hlo.times(gradient, hlo.times(inner, power))));
 }
@@ -181,8 +179,7 @@ void prelu_backward(NodeLowering& n) {
   HloBuilder& hlo = n.hlo;
   const HloValue gradient = n.wide(0), x = n.wide(1), weight = n.wide(2);
   n.give(where_positive(hlo, x, gradient, hlo.times(gradient, weight_over(n, weight, x))), 0);
-  const HloValue each =
-      where_positive(hlo, x, hlo.filled_like(x, 0), hlo.times(gradient, x));
+  const HloValue each = where_positive(hlo, x, hlo.filled_like(x, 0), hlo.times(gradient, x));
   HloSizes dims = all_dims(x.dim());
   const bool is_one = weight.sizes.empty() || weight.sizes == HloSizes{1};
   if (!is_one) dims.erase(dims.begin() + (x.dim() > 1 ? 1 : 0));

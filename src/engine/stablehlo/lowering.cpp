@@ -97,9 +97,10 @@ const Lowering* find_lowering(std::string_view name) {
   static const auto* all = [] {
     auto* out = new std::unordered_map<std::string_view, const Lowering*>;
     for (const Lowerings* family :
-         {&elementwise_lowerings(), &activation_lowerings(), &gate_lowerings(), &creation_lowerings(),
-          &reduction_lowerings(), &shape_lowerings(), &product_lowerings(), &convolution_lowerings(), &indexing_lowerings(),
-          &normalization_lowerings(), &update_lowerings(), &random_lowerings()}) {
+         {&elementwise_lowerings(), &activation_lowerings(), &gate_lowerings(),
+          &creation_lowerings(), &reduction_lowerings(), &shape_lowerings(), &product_lowerings(),
+          &convolution_lowerings(), &indexing_lowerings(), &normalization_lowerings(),
+          &update_lowerings(), &random_lowerings()}) {
       for (const Lowering& lowering : *family) out->emplace(lowering.name, &lowering);
     }
     return out;

@@ -167,9 +167,8 @@ void batch_norm_backward(NodeLowering& n) {
   if (!n.has(training ? 5 : 3) || !n.has(training ? 6 : 4)) return n.leave_to_host();
   const NormDims dims = batch_norm_dims(x);
   const HloValue mean = hlo.convert(n.tensor(training ? 5 : 3), x.dtype);
-  const HloValue scale = training
-                             ? hlo.convert(n.tensor(6), x.dtype)
-                             : inverse_deviation(n, hlo.convert(n.tensor(4), x.dtype), 8);
+  const HloValue scale = training ? hlo.convert(n.tensor(6), x.dtype)
+                                  : inverse_deviation(n, hlo.convert(n.tensor(4), x.dtype), 8);
   const HloValue unit =
       hlo.times(hlo.minus(x, over_channels(hlo, mean, x)), over_channels(hlo, scale, x));
   const HloValue total = hlo.sum(gradient, dims.normalized, false);
@@ -178,11 +177,10 @@ void batch_norm_backward(NodeLowering& n) {
     HloValue left = gradient;
     if (training) {
       left = hlo.minus(left, over_channels(hlo, hlo.times(total, 1 / dims.count), x));
-      left = hlo.minus(
-          left, hlo.times(unit, over_channels(hlo, hlo.times(along, 1 / dims.count), x)));
+      left =
+          hlo.minus(left, hlo.times(unit, over_channels(hlo, hlo.times(along, 1 / dims.count), x)));
     }
-    const HloValue factor =
-        n.has(2) ? hlo.times(scale, hlo.convert(n.tensor(2), x.dtype)) : scale;
+    const HloValue factor = n.has(2) ? hlo.times(scale, hlo.convert(n.tensor(2), x.dtype)) : scale;
     n.give(hlo.times(left, over_channels(hlo, factor, x)), 0);
   }
   if (n.wants(1)) n.give(along, 1);

@@ -1,6 +1,6 @@
-// Modules of TorchScript files on the recorded device train as they do on the CPU: losses, gradients,
-// parameters and buffers; a step is one graph. They move there and back, and their state is saved
-// from there.
+// Modules of TorchScript files on the recorded device train as they do on the CPU: losses,
+// gradients, parameters and buffers; a step is one graph. They move there and back, and their state
+// is saved from there.
 #include <torch/csrc/jit/serialization/import.h>
 
 #include "capi/pipeline_support.h"
@@ -16,7 +16,8 @@ namespace {
 
 constexpr int kSteps = 5;
 
-// A batch norm of PyTorch: it counts its batches, and its operator writes to the running statistics.
+// A batch norm of PyTorch: it counts its batches, and its operator writes to the running
+// statistics.
 jit::Module batch_norm() {
   jit::Module made("__torch__.BatchNorm");
   made.register_parameter("weight", (numbers({8}, 3, at::kFloat) + 1).requires_grad_(), false);
@@ -92,6 +93,16 @@ Named buffers_of(nxd_module_t* model) {
   return out;
 }
 
+// A bias before a batch norm has a gradient of 0 but for rounding, of which AdamW would make steps.
+Optimizer make_sgd(nxd_module_t* model) {
+  nxd_sgd_options_t options = NXD_SGD_OPTIONS_INIT;
+  options.learning_rate = 0.05;
+  options.momentum = 0.9;
+  nxd_optimizer_t* out = nullptr;
+  NXD_TEST_OK(nxd_optimizer_create_sgd(model, &options, &out));
+  return Optimizer(out);
+}
+
 struct Trained {
   std::vector<double> losses;
   Named gradients, parameters, buffers;
@@ -125,9 +136,9 @@ Trained train(nxd_context_t* ctx, const File& file, Form form, nxd_device_t devi
   NXD_TEST_OK(nxd_move_model_to_device(model.get(), device));
   const char* names[] = {"norm", "drop", "head"};
   if (form == Form::kRecomputed) NXD_TEST_OK(nxd_apply_checkpoint(model.get(), names, 3, 1));
-  const Optimizer adamw = make_adamw(model.get());
+  const Optimizer sgd = make_sgd(model.get());
   for (int step = 0; step < kSteps; ++step) {
-    train_step(ctx, model.get(), adamw.get(), step, device, out);
+    train_step(ctx, model.get(), sgd.get(), step, device, out);
   }
   finish(model.get(), out);
   return out;
@@ -139,8 +150,7 @@ void check_same(const Trained& got, const Trained& want) {
     check_loss("loss", got.losses[i], want.losses[i], 1e-5);
   }
   check_named("gradient", got.gradients, want.gradients, 1e-5, 1e-7);
-  // The step of a gradient near 0 follows from its sign.
-  check_named("parameter", got.parameters, want.parameters, 1e-4);
+  check_named("parameter", got.parameters, want.parameters, 1e-5);
   check_named("buffer", got.buffers, want.buffers, 1e-5);
 }
 
@@ -173,11 +183,11 @@ void there_and_back(void**) {
     const Trained want = train(ctx, file, Form::kPlain, NXD_DEVICE_CPU);
     Trained got;
     const Module model = load(ctx, file.path);
-    const Optimizer adamw = make_adamw(model.get());
+    const Optimizer sgd = make_sgd(model.get());
     for (int step = 0; step < kSteps; ++step) {
       const nxd_device_t device = step == 1 || step == 2 ? NXD_DEVICE_XLA : NXD_DEVICE_CPU;
       NXD_TEST_OK(nxd_move_model_to_device(model.get(), device));
-      train_step(ctx, model.get(), adamw.get(), step, device, got);
+      train_step(ctx, model.get(), sgd.get(), step, device, got);
       if (step != 2) continue;
       NXD_TEST_OK(nxd_model_save_torchscript(model.get(), saved.c_str()));
       NXD_TEST_OK(nxd_module_save_safetensors(model.get(), state.c_str()));
@@ -205,14 +215,13 @@ void evaluated(void**) {
     for (const nxd_device_t device : {NXD_DEVICE_CPU, NXD_DEVICE_XLA}) {
       NXD_TEST_OK(nxd_move_model_to_device(model.get(), device));
       const Tensor x = batch(1, device);
-      const Tensor elsewhere =
-          batch(1, device == NXD_DEVICE_CPU ? NXD_DEVICE_XLA : NXD_DEVICE_CPU);
+      const Tensor elsewhere = batch(1, device == NXD_DEVICE_CPU ? NXD_DEVICE_XLA : NXD_DEVICE_CPU);
       nxd_tensor_t *inputs[] = {x.get()}, *wrong[] = {elsewhere.get()}, *out = nullptr;
-      NXD_TEST_REFUSED(nxd_module_forward(model.get(), wrong, 1, &out, 1),
-                       NXD_ERROR_INVALID_ARGUMENT,
-                       device == NXD_DEVICE_CPU ? "expected a tensor on cpu, got one of shape [8, 6] "
-                                                  "on xla"
-                                                : "expected a tensor on xla");
+      NXD_TEST_REFUSED(
+          nxd_module_forward(model.get(), wrong, 1, &out, 1), NXD_ERROR_INVALID_ARGUMENT,
+          device == NXD_DEVICE_CPU ? "expected a tensor on cpu, got one of shape [8, 6] "
+                                     "on xla"
+                                   : "expected a tensor on xla");
       if (!NXD_TEST_OK(nxd_module_forward(model.get(), inputs, 1, &out, 1))) return 0;
       losses.push_back(item(Tensor(out).get()));
       NXD_TEST_CHECK(buffers_of(model.get()).at("norm.num_batches_tracked")[0] == 0);

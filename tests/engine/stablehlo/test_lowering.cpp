@@ -336,20 +336,18 @@ const std::vector<Case>& product_cases() {
   return all;
 }
 
-// Of two groups, with the given stride, padding and dilation.
+// A convolution of two groups, with the given stride, padding and dilation.
 Tensor convolution(const Arguments& t, bool transposed, int64_t stride, int64_t pad,
                    int64_t dilation, int64_t more) {
   const Tensor x = t.rows.view({1, 4, 7}), bias = t.a.view({12}).slice(0, 0, transposed ? 6 : 2);
-  const Tensor weight = transposed ? t.a.view({4, 3, 1}).repeat({1, 1, 2})
-                                   : t.a.view({2, 2, 3});
+  const Tensor weight = transposed ? t.a.view({4, 3, 1}).repeat({1, 1, 2}) : t.a.view({2, 2, 3});
   return at::convolution(x, weight, bias, stride, pad, dilation, transposed, more, 2);
 }
 
 Tensors convolution_gradients(const Arguments& t, bool transposed, int64_t stride, int64_t pad,
                               int64_t dilation, int64_t more) {
   const Tensor x = t.rows.view({1, 4, 7});
-  const Tensor weight = transposed ? t.a.view({4, 3, 1}).repeat({1, 1, 2})
-                                   : t.a.view({2, 2, 3});
+  const Tensor weight = transposed ? t.a.view({4, 3, 1}).repeat({1, 1, 2}) : t.a.view({2, 2, 3});
   const Tensor gradient = convolution(t, transposed, stride, pad, dilation, more);
   const std::vector<int64_t> bias{transposed ? 6 : 2};
   return listed(at::convolution_backward(gradient, x, weight, at::IntArrayRef(bias), stride, pad,
@@ -360,9 +358,8 @@ Tensors convolution_gradients(const Arguments& t, bool transposed, int64_t strid
 Tensors convolution_of_planes(const Arguments& t) {
   const Tensor x = t.cube.view({1, 2, 3, 4}), weight = t.cube2.view({4, 2, 1, 5}).slice(3, 0, 3);
   const Tensor y = at::convolution(x, weight, {}, {2, 1}, {0, 1}, {1, 2}, false, {0, 0}, 1);
-  Tensors out =
-      listed(at::convolution_backward(y * 0.5, x, weight, c10::nullopt, {2, 1}, {0, 1}, {1, 2},
-                                      false, {0, 0}, 1, {true, true, false}));
+  Tensors out = listed(at::convolution_backward(y * 0.5, x, weight, c10::nullopt, {2, 1}, {0, 1},
+                                                {1, 2}, false, {0, 0}, 1, {true, true, false}));
   out.back() = y;
   return out;
 }
@@ -425,14 +422,14 @@ const std::vector<Case>& normalization_cases() {
 // In 16 bits libtorch has none of them on the CPU, or rounds on the way.
 const std::vector<Case>& wide_cases() {
   static const std::vector<Case> all = {
-      CASE(at::baddbmm(t.cube2.slice(1, 0, 3), t.cube, t.cube2, 0.5, 3)),
-      CASE(at::mse_loss(t.a, t.b)),
-      CASE(at::mse_loss(t.a, t.b, 0)),
-      CASE(at::mse_loss_backward(t.scalar, t.a, t.b, 1)),
-      CASE(at::mish_backward(t.a, t.b * 4)),
+    CASE(at::baddbmm(t.cube2.slice(1, 0, 3), t.cube, t.cube2, 0.5, 3)),
+    CASE(at::mse_loss(t.a, t.b)),
+    CASE(at::mse_loss(t.a, t.b, 0)),
+    CASE(at::mse_loss_backward(t.scalar, t.a, t.b, 1)),
+    CASE(at::mish_backward(t.a, t.b * 4)),
 #if TORCH_VERSION_MAJOR < 2
-      CASE(at::prelu_backward(t.a, t.b, t.row)),
-      CASE(at::prelu_backward(t.a, t.b, t.row.slice(0, 1, 2))),
+    CASE(at::prelu_backward(t.a, t.b, t.row)),
+    CASE(at::prelu_backward(t.a, t.b, t.row.slice(0, 1, 2))),
 #endif
   };
   return all;
@@ -460,9 +457,9 @@ Tensors batch_norm(const Arguments& t, bool training, bool weighted) {
 Tensors batch_norm_gradients(const Arguments& t, bool training, bool weighted) {
   const Tensors made = batch_norm(t, training, weighted);
   const Tensor weight = weighted ? t.a.select(1, 0) : Tensor();
-  Tensors out = listed(at::native_batch_norm_backward(
-      t.cube * 0.5 + t.a, t.cube, weight, made[3], made[4], made[1], made[2], training, 1e-3,
-      {true, weighted, weighted}));
+  Tensors out = listed(at::native_batch_norm_backward(t.cube * 0.5 + t.a, t.cube, weight, made[3],
+                                                      made[4], made[1], made[2], training, 1e-3,
+                                                      {true, weighted, weighted}));
   if (!weighted) out.resize(1);
   return out;
 }
@@ -481,9 +478,9 @@ const std::vector<Case>& batch_norm_cases() {
 
 std::vector<Case> all_cases(at::ScalarType dtype) {
   std::vector<Case> all{{"native_layer_norm_backward", layer_norm_gradients}};
-  for (const auto* family :
-       {&elementwise_cases(), &activation_cases(), &creation_cases(), &reduction_cases(), &shape_cases(), &product_cases(), &indexing_cases(),
-        &normalization_cases(), &batch_norm_cases()}) {
+  for (const auto* family : {&elementwise_cases(), &activation_cases(), &creation_cases(),
+                             &reduction_cases(), &shape_cases(), &product_cases(),
+                             &indexing_cases(), &normalization_cases(), &batch_norm_cases()}) {
     all.insert(all.end(), family->begin(), family->end());
   }
   if (dtype != at::kFloat) return all;
@@ -550,8 +547,8 @@ void test_each_lowering_is_tried(void**) {
   }
   bool all_tried = true;
   for (const Lowerings* family :
-       {&elementwise_lowerings(), &activation_lowerings(), &gate_lowerings(),
-        &creation_lowerings(), &reduction_lowerings(), &shape_lowerings(), &product_lowerings(), &convolution_lowerings(),
+       {&elementwise_lowerings(), &activation_lowerings(), &gate_lowerings(), &creation_lowerings(),
+        &reduction_lowerings(), &shape_lowerings(), &product_lowerings(), &convolution_lowerings(),
         &indexing_lowerings(), &normalization_lowerings()}) {
     for (const Lowering& lowering : *family) {
       const std::string name(lowering.name);
