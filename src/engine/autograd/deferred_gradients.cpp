@@ -39,6 +39,12 @@ void DeferredGradients::push(const at::Tensor& leaf, WeightProduct product) {
   entries_.push_back({leaf, std::move(product)});
 }
 
+void DeferredGradients::hold_arrivals_of(const DeferredGradients& earlier) {
+  for (const auto& [leaf, pending] : earlier.pending_) {
+    pending_[leaf].accumulator = pending.accumulator;
+  }
+}
+
 at::Tensor DeferredGradients::arrive(const at::Tensor& leaf, at::Tensor grad) {
   if (!grad.defined()) return grad;
   const Key key = leaf.unsafeGetTensorImpl();
@@ -67,6 +73,9 @@ void DeferredGradients::run() {
     if (--of_leaf.products > 0) continue;
     finish(std::move(of_leaf));
     pending.erase(found);
+  }
+  for (auto& [leaf, held] : pending) {
+    if (held.arrived.defined()) finish(std::move(held));
   }
 }
 

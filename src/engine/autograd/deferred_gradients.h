@@ -30,6 +30,9 @@ class DeferredGradients : public GradientInterceptor {
   // Has the leaf's name listed in unsplit() when a pass gives it a gradient at once.
   void watch(const at::Tensor& leaf, std::string name);
   void push(const at::Tensor& leaf, WeightProduct product);
+  // Gradients that arrive for a leaf whose products of an earlier microbatch are yet to be made
+  // wait for run(): until then the leaf's gradient is not complete.
+  void hold_arrivals_of(const DeferredGradients& earlier);
 
   // Makes the products in the order in which they were pushed, adds them to the leaves, and calls
   // what waits for each gradient: the parameter's hook and the reducer's. A failure drops the rest.

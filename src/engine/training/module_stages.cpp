@@ -272,25 +272,41 @@ PipelineBuffers ModuleStages::give_input_gradients(const Stash& stash) {
   return result;
 }
 
+std::unique_ptr<DeferredGradients> ModuleStages::make_deferred(int chunk) const {
+  auto deferred = std::make_unique<DeferredGradients>();
+  for (const NamedParameter& entry : executors_[static_cast<size_t>(chunk)].parameters()) {
+    const at::Tensor& value = entry.parameter->tensor();
+    if (value.requires_grad()) deferred->watch(value, entry.name);
+  }
+  for (const ParameterUse& use : shared_->uses(shape_.stage_of(rank_, chunk))) {
+    const bool trained = use.tensor.defined() && use.tensor.requires_grad();
+    if (trained) deferred->watch(use.tensor, use.parameter->canonical_name());
+  }
+  return deferred;
+}
+
+void ModuleStages::await_weight_tasks(int chunk, DeferredGradients& last) const {
+  for (const auto& [key, stash] : stashes_) {
+    const bool earlier = key.first == chunk && stash.deferred && stash.deferred.get() != &last;
+    if (earlier) last.hold_arrivals_of(*stash.deferred);
+  }
+}
+
 PipelineBuffers ModuleStages::backward(const TaskPlace& place, const PipelineBuffers& grad_outputs,
                                        bool whole) {
   const auto found = stashes_.find({place.chunk, place.microbatch});
   check_internal(found != stashes_.end(), "a backward pass without its forward pass");
   Stash& stash = found->second;
   root_->context()->set_step(step_, place.microbatch);
-  set_sync(place.last);
+  // Input gradients come in the order of the microbatches. With the last ones those gradients are
+  // complete that no weight task adds to.
+  const bool last_inputs = place.microbatch == shape_.microbatches - 1;
+  set_sync(place.last || last_inputs);
   if (whole) {
     differentiate(place.chunk, place.microbatch, stash, grad_outputs);
   } else {
-    stash.deferred = std::make_unique<DeferredGradients>();
-    for (const NamedParameter& entry : executors_[static_cast<size_t>(place.chunk)].parameters()) {
-      const at::Tensor& value = entry.parameter->tensor();
-      if (value.requires_grad()) stash.deferred->watch(value, entry.name);
-    }
-    for (const ParameterUse& use : shared_->uses(shape_.stage_of(rank_, place.chunk))) {
-      const bool trained = use.tensor.defined() && use.tensor.requires_grad();
-      if (trained) stash.deferred->watch(use.tensor, use.parameter->canonical_name());
-    }
+    stash.deferred = make_deferred(place.chunk);
+    if (last_inputs) await_weight_tasks(place.chunk, *stash.deferred);
     const InterceptionScope scope(*stash.deferred);
     differentiate(place.chunk, place.microbatch, stash, grad_outputs);
   }

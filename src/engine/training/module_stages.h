@@ -78,6 +78,9 @@ class ModuleStages : public PipelineStages {
   void differentiate(int chunk, int microbatch, Stash& stash,
                      const PipelineBuffers& grad_outputs) const;
   static PipelineBuffers give_input_gradients(const Stash& stash);
+  std::unique_ptr<DeferredGradients> make_deferred(int chunk) const;
+  // The last microbatch completes no gradient that a weight task of an earlier one is to add to.
+  void await_weight_tasks(int chunk, DeferredGradients& last) const;
   void set_sync(bool on) const;
 
   std::shared_ptr<Module> root_;
