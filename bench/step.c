@@ -25,6 +25,7 @@
 #include "step_memory.h"
 #include "step_options.h"
 #include "step_report.h"
+#include "step_schedule.h"
 
 enum { kWarmUpSteps = 3, kMemorySteps = 2 };
 
@@ -329,6 +330,7 @@ static int run_steps(rank_t* r, const step_options_t* o) {
   for (int i = 0; i < kWarmUpSteps; ++i) {
     if (!train_step(r, stages)) return 0;
   }
+  if (r->pp) TRY(nxd_pp_set_timeline(r->pp, 1));
   int peaks = 0;
   for (int step = 0; step < o->steps; ++step) {
     for (; peaks * o->steps <= step * (kPeaks - 1); ++peaks) {
@@ -339,7 +341,10 @@ static int run_steps(rank_t* r, const step_options_t* o) {
   for (; peaks < kPeaks; ++peaks) {
     if (!measure_peak(r, o, peaks)) return 0;
   }
-  return 1;
+  measures_t* m = &r->measures;
+  TRY(nxd_all_reduce(r->world, m->cpu, m->cpu, (size_t)o->steps, NXD_DTYPE_F64, NXD_REDUCE_SUM));
+  m->schedule.struct_size = sizeof m->schedule;
+  return !r->pp || report_schedule(r->pp, o->pp, o->chunks ? o->chunks : 1, r->rank, &m->schedule);
 }
 
 /* The most that a rank has. Pool and arena keep what they held at most, from the second step on:

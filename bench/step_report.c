@@ -87,6 +87,14 @@ static void print_update(const measures_t* m, const step_options_t* o, int size)
          each * m->elements / copies * 1e-6);
 }
 
+/* The time of the passes is that of forwards and backwards, which the schedule has the order of. */
+static void print_schedule(const measures_t* m, double passes) {
+  const nxd_pp_report_t* limit = &m->schedule;
+  printf("%-34s %10.1f   (bubble %.1f%%; the passes reach %.1f%% of it)\n",
+         "limit of the schedule, ms", limit->makespan * 1e3, 100 * limit->bubble_share,
+         100 * limit->makespan / passes);
+}
+
 static void print_memory(const nxd_memory_stats_t* pool) {
   printf("%-34s %10.0f   (arena %.0f)\n", "pool at most, MB",
          (double)pool->peak_bytes_in_use * 1e-6, (double)pool->arena_bytes_reserved * 1e-6);
@@ -114,13 +122,14 @@ int print_report(measures_t* m, const step_options_t* o, int size) {
   for (int i = 0; i < kStages; ++i) {
     printf("  %-32s %10.1f\n", kStageNames[i], median(m->stages[i], m->steps) * 1e3);
   }
-  printf("%-34s %10.1f   (least %.1f)\n", "CPU time of rank 0, ms", cpu * 1e3, least_cpu * 1e3);
+  printf("%-34s %10.1f   (least %.1f)\n", "CPU time of all ranks, ms", cpu * 1e3, least_cpu * 1e3);
   printf("%-34s %10.0f\n", "tokens/s", tokens / step);
   printf("%-34s %10.0f   (%.0f to %.0f, between the steps)\n", "GEMM peak of all ranks, GFLOP/s",
          peak * 1e-9, m->peaks[0] * 1e-9, m->peaks[kPeaks - 1] * 1e-9);
   printf("%-34s %9.1f%%   (%.1f%% of the CPU time, for a machine with other load)\n",
          "share of the GEMM peak", 100 * m->step_flops / (peak * step),
-         100 * m->step_flops / (cpu_peak * cpu));
+         100 * m->step_flops / (cpu_peak / size * cpu));
+  if (o->pp) print_schedule(m, median(m->stages[1], m->steps));
   print_phases(m, mean, peak / size);
   print_update(m, o, size);
   printf("%-34s %10.0f   (at most %.0f)\n", "page faults a step", faults, most_faults);

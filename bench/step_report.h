@@ -12,7 +12,9 @@ typedef struct {
   double elements;          /* of this rank's parameters */
   double peaks[kPeaks];     /* sums over ranks */
   double cpu_peaks[kPeaks]; /* the same per second of CPU time */
-  double *seconds, *cpu, *faults;
+  double *seconds, *faults;
+  double* cpu;              /* of all ranks */
+  nxd_pp_report_t schedule; /* of a pipeline, with the times of its tasks */
   double* stages[kStages];
   nxd_phase_stats_t phases[kPhases]; /* of all measured steps */
 } measures_t;
