@@ -102,7 +102,7 @@ Connector::Connector(const std::string& address, int rank, std::optional<Secret>
     : rank_(rank), secret_(std::move(secret)), pending_(PendingPeers::usual_limit(), kHandshakeMs) {
   listen(address);
   address_.token = PeerAddress::make_token();
-  address_.has_secret = secret_.has_value();
+  if (secret_) address_.prove_by(*secret_, rank);
   key_ = peer_key(secret_, address_.token);
   epoll_ = Fd(::epoll_create1(EPOLL_CLOEXEC));
   wake_ = Fd(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK));
@@ -304,10 +304,15 @@ Connector::Dial::Dial(const Connector& own, const std::string& peer_address, int
                       const std::string& purpose)
     : address_(parse_address(peer_address)) {
   check_internal(purpose.size() <= kPurposeLimit, "a purpose of ", purpose.size(), " bytes");
-  if (address_.has_secret != own.secret_.has_value()) {
+  if (address_.has_secret() != own.secret_.has_value()) {
     throw Unproven(text(own.secret_ ? "has no secret, and this rank has one"
                                     : "has a secret, and this rank has none",
                         ": NXD_SECRET must be the same on all ranks"));
+  }
+  if (own.secret_ && !address_.is_proved_by(*own.secret_, to)) {
+    throw Unproven(text("has an address in the store (", address_.host, ":", address_.port,
+                        ") that the job's secret does not prove: NXD_SECRET must be the same on "
+                        "all ranks, or a stranger has written it"));
   }
   key_ = peer_key(own.secret_, address_.token);
   PeerHello hello;

@@ -2,14 +2,15 @@
 
 #include <cstring>
 #include <sstream>
+#include <utility>
 
 #include "core/base/error.h"
 
 namespace nxd {
 namespace {
 
-const char* const kWithSecret = "secret";
-const char* const kWithout = "open";
+// In the place of the proof.
+const char* const kOpen = "open";
 
 Proof prove_listener(const Key& key, std::string_view hello, const Nonce& nonce) {
   return prove(key, "listening rank", {hello, view_of(nonce)});
@@ -22,19 +23,29 @@ bool PeerHello::is_well_formed() const {
 }
 
 std::string PeerAddress::encode() const {
-  return text(host, " ", port, " ", token, " ", has_secret ? kWithSecret : kWithout);
+  return text(host, " ", port, " ", token, " ", has_secret() ? proof : kOpen);
 }
 
 std::optional<PeerAddress> PeerAddress::decode(const std::string& text) {
   PeerAddress out;
-  std::string guard, more;
+  std::string proof, more;
   std::istringstream in(text);
-  in >> out.host >> out.port >> out.token >> guard;
+  in >> out.host >> out.port >> out.token >> proof;
   check_stream(in);
   if (!in || in >> more || out.token.empty()) return std::nullopt;
-  if (guard != kWithSecret && guard != kWithout) return std::nullopt;
-  out.has_secret = guard == kWithSecret;
+  if (proof == kOpen) return out;
+  if (proof.size() != 2 * sizeof(Proof)) return std::nullopt;
+  out.proof = std::move(proof);
   return out;
+}
+
+std::string PeerAddress::expected_proof(const Secret& secret, int rank) const {
+  const Key key = secret.key("addresses of ranks");
+  return hex_of(prove(key, "rank " + std::to_string(rank), {host, port, token}));
+}
+
+bool PeerAddress::is_proved_by(const Secret& secret, int rank) const {
+  return is_same(proof, expected_proof(secret, rank));
 }
 
 std::string PeerAddress::make_token() { return Secret::random().text().substr(0, 32); }

@@ -34,14 +34,23 @@ struct PeerAnswer {
 
 constexpr size_t kPurposeLimit = 512;
 
-// A rank's address as the others find it in the store.
+// A rank's address as the others find it in the store. With the job's secret it is proved by it: a
+// store may be open to strangers, who could else put a relay of their own between two ranks, with
+// the token of the rank behind it.
 struct PeerAddress {
   std::string host, port, token;
-  bool has_secret = false;
+  std::string proof;  // in hexadecimal digits; "" without a secret
+
+  void prove_by(const Secret& secret, int rank) { proof = expected_proof(secret, rank); }
+  bool is_proved_by(const Secret& secret, int rank) const;
+  bool has_secret() const { return !proof.empty(); }
 
   std::string encode() const;
   static std::optional<PeerAddress> decode(const std::string& text);
   static std::string make_token();
+
+ private:
+  std::string expected_proof(const Secret& secret, int rank) const;
 };
 
 Key peer_key(const std::optional<Secret>& secret, const std::string& token);

@@ -89,12 +89,7 @@ std::optional<Secret> Secret::of_environment() {
   return Secret(std::move(text));
 }
 
-Secret Secret::random() {
-  const Nonce bytes = make_nonce();
-  char hex[2 * sizeof bytes + 1];
-  ::sodium_bin2hex(hex, sizeof hex, bytes.data(), bytes.size());
-  return Secret(hex);
-}
+Secret Secret::random() { return Secret(hex_of(make_nonce())); }
 
 Key Secret::key(std::string_view purpose) const { return hash(text_, {"key", purpose}, {}); }
 
@@ -117,8 +112,14 @@ Proof prove(const Key& key, std::string_view side,
   return hash(view_of(key), {side}, transcript);
 }
 
-bool is_same(const Proof& a, const Proof& b) {
-  return ::sodium_memcmp(a.data(), b.data(), a.size()) == 0;
+bool is_same(std::string_view a, std::string_view b) {
+  return a.size() == b.size() && ::sodium_memcmp(a.data(), b.data(), a.size()) == 0;
+}
+
+std::string hex_of(const Proof& bytes) {
+  char hex[2 * sizeof bytes + 1];
+  ::sodium_bin2hex(hex, sizeof hex, bytes.data(), bytes.size());
+  return hex;
 }
 
 }  // namespace nxd

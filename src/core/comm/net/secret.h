@@ -45,12 +45,17 @@ Nonce make_nonce();
 Proof prove(const Key& key, std::string_view side,
             std::initializer_list<std::string_view> transcript);
 // In a time that does not depend on where they differ.
+bool is_same(std::string_view a, std::string_view b);
 bool is_same(const Proof& a, const Proof& b);
+// In hexadecimal digits.
+std::string hex_of(const Proof& bytes);
 
 template <class T>
 std::string_view view_of(const T& bytes) {
   static_assert(std::has_unique_object_representations_v<T>);
   return {reinterpret_cast<const char*>(&bytes), sizeof bytes};
 }
+
+inline bool is_same(const Proof& a, const Proof& b) { return is_same(view_of(a), view_of(b)); }
 
 }  // namespace nxd
