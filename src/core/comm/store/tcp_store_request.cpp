@@ -5,7 +5,8 @@
 namespace nxd::tcp_store {
 namespace {
 
-// The strings of a request (of each item, when it starts with a count), and the bytes after them.
+// The strings of a request (of each item, when it starts with a count), the first of which is a
+// key, and the bytes after them.
 struct Shape {
   uint64_t fields;
   size_t tail;
@@ -48,7 +49,7 @@ RequestScanner::State RequestScanner::advance(std::string_view bytes) {
   if (at_ == 0) {
     const auto shape = shape_of(static_cast<uint8_t>(bytes[0]));
     if (!shape) return State::kRejected;
-    fields_left_ = shape->fields;
+    fields_left_ = fields_ = shape->fields;
     tail_ = shape->tail;
     has_count_ = shape->has_count;
     at_ = 1;
@@ -65,7 +66,8 @@ RequestScanner::State RequestScanner::advance(std::string_view bytes) {
   while (fields_left_ > 0) {
     if (!has_number()) return State::kIncomplete;
     const uint64_t size = number_at(bytes, at_);
-    if (size > kValueLimit) return State::kRejected;
+    const bool is_key = fields_left_ % fields_ == 0;
+    if (size > (is_key ? kKeyLimit : kValueLimit)) return State::kRejected;
     at_ += sizeof size + size;
     if (at_ > kRequestLimit) return State::kRejected;
     --fields_left_;

@@ -24,6 +24,7 @@ class RequestScanner {
   size_t at_ = 0;  // everything before this was looked at; may lie beyond what has arrived
   bool has_count_ = false;
   uint64_t fields_left_ = 0;
+  uint64_t fields_ = 0;  // of each item, the first of which is its key
   size_t tail_ = 0;
 };
 

@@ -54,7 +54,7 @@ TcpStoreServer::TcpStoreServer(const std::string& host, int port, std::optional<
     : limits_(limits),
       key_(std::move(key)),
       pending_(limits.pending > 0 ? limits.pending : PendingPeers::usual_limit(), limits.hello_ms),
-      table_(limits.values) {
+      table_(limits.values, limits.waits) {
   listeners_ = listen_tcp(host, port, &port_);
   start();
 }
@@ -63,7 +63,7 @@ TcpStoreServer::TcpStoreServer(const std::string& local_name, std::optional<Key>
     : key_(std::move(key)),
       is_local_(true),
       pending_(PendingPeers::usual_limit(), limits_.hello_ms),
-      table_(limits_.values) {
+      table_(limits_.values, limits_.waits) {
   listeners_.push_back(listen_local(local_name));
   start();
 }

@@ -29,6 +29,7 @@ class TcpStoreServer {
   struct Limits {
     size_t in_flight = size_t{256} << 20;  // of requests that are still incomplete
     size_t values = size_t{1} << 30;       // kept, or on their way out
+    size_t waits = size_t{256} << 20;      // keys of pending WAITs
     size_t pending = 0;                    // connections without a hello; 0: by open files
     int64_t hello_ms = 10000;              // for a connection to say hello
     int64_t turn_ms = 30000;               // for a large request while others wait

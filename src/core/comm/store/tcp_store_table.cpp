@@ -1,5 +1,6 @@
 #include "core/comm/store/tcp_store_table.h"
 
+#include <algorithm>
 #include <utility>
 
 #include "core/base/environment.h"
@@ -7,6 +8,13 @@
 #include "core/comm/store/store.h"
 
 namespace nxd::tcp_store {
+namespace {
+
+// What a client waits for: the nodes of both tables, about, and the bytes of one client.
+constexpr size_t kAwaitedBytes = 256;
+constexpr size_t kWaitsOfOne = size_t{64} << 20;
+
+}  // namespace
 
 bool Table::serve(Session& session, uint8_t query, RequestReader in) {
   switch (query) {
@@ -30,7 +38,6 @@ bool Table::serve(Session& session, uint8_t query, RequestReader in) {
 
 bool Table::serve_value(Session& session, uint8_t query, RequestReader in) {
   const std::string key(in.bytes());
-  if (key.size() > kKeyLimit) return false;
   switch (query) {
     case kSet: return store(key, in.bytes());
     case kAppend: return append(key, in.bytes());
@@ -86,19 +93,42 @@ bool Table::serve_waits(Session& session, uint8_t query, RequestReader in) {
     session.out.put(kWaitCanceled);
     return true;
   }
-  std::unordered_set<std::string> absent;
-  for (const std::string_view key : in.list()) {
-    if (!values_.find(std::string(key))) absent.emplace(key);
+  const auto keys = in.list();
+  const bool all_there = std::all_of(keys.begin(), keys.end(), [&](std::string_view key) {
+    return values_.find(std::string(key)) != nullptr;
+  });
+  if (query == kWait && !all_there) return wait(session, keys);
+  session.out.put(query == kWait ? kStopWaiting : all_there ? kReady : kNotReady);
+  return true;
+}
+
+// Takes the place of what the session waited for before.
+bool Table::wait(Session& session, const std::vector<std::string_view>& keys) {
+  leave(session);
+  for (const std::string_view key : keys) {
+    if (values_.find(std::string(key)) || await(session, key)) continue;
+    if (!std::exchange(has_said_full_of_waits_, true)) {
+      log(NXD_LOG_WARN, "the store lets a client go that waits for ", keys.size(),
+          " keys: all that is waited for takes ", waits_bytes_, " bytes, and may take ",
+          waits_limit_, ", and ", kWaitsOfOne, " of one client");
+    }
+    return false;
   }
-  if (query == kCheck) {
-    session.out.put(absent.empty() ? kReady : kNotReady);
-  } else if (absent.empty()) {
-    session.out.put(kStopWaiting);
-  } else {
-    leave(session);
-    session.awaited = std::move(absent);
-    for (const std::string& key : session.awaited) waiting_[key].insert(&session);
+  return true;
+}
+
+// False when there is no room for it.
+bool Table::await(Session& session, std::string_view key) {
+  const size_t bytes = kAwaitedBytes + key.size();
+  if (session.awaited_bytes + bytes > kWaitsOfOne || waits_bytes_ + bytes > waits_limit_) {
+    return false;
   }
+  const auto place = waiting_.try_emplace(std::string(key)).first;
+  // In this order, so that a session that is short of memory and let go is in no list.
+  if (!session.awaited.insert(&place->first).second) return true;
+  place->second.insert(&session);
+  session.awaited_bytes += bytes;
+  waits_bytes_ += bytes;
   return true;
 }
 
@@ -118,7 +148,7 @@ bool Table::serve_many(Session& session, uint8_t query, RequestReader in) {
   }
   for (auto count = in.number<uint64_t>(); count > 0; --count) {
     const std::string_view key = in.bytes(), value = in.bytes();
-    if (key.size() > kKeyLimit || !store(std::string(key), value)) return false;
+    if (!store(std::string(key), value)) return false;
   }
   return true;
 }
@@ -149,7 +179,9 @@ void Table::wake_waiting(const std::string& key) {
   const auto found = waiting_.find(key);
   if (found == waiting_.end()) return;
   for (Session* session : found->second) {
-    session->awaited.erase(key);
+    session->awaited.erase(&found->first);
+    session->awaited_bytes -= kAwaitedBytes + key.size();
+    waits_bytes_ -= kAwaitedBytes + key.size();
     if (!session->awaited.empty()) continue;
     session->out.put(kStopWaiting);
     woken_.push_back(session->fd);
@@ -163,13 +195,12 @@ void Table::take_woken(std::vector<int>& to) {
 }
 
 void Table::leave(Session& session) {
-  for (const std::string& key : session.awaited) {
-    const auto found = waiting_.find(key);
-    if (found == waiting_.end()) continue;
+  for (const std::string* key : std::exchange(session.awaited, {})) {
+    const auto found = waiting_.find(*key);
     found->second.erase(&session);
     if (found->second.empty()) waiting_.erase(found);
   }
-  session.awaited.clear();
+  waits_bytes_ -= std::exchange(session.awaited_bytes, 0);
 }
 
 }  // namespace nxd::tcp_store

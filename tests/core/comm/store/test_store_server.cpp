@@ -249,6 +249,22 @@ void refuses_at_the_head(void**) {
   assert_true(state(set_of(kValueLimit)) == RequestScanner::State::kIncomplete);
   assert_true(state(set_of(kValueLimit + 1)) == RequestScanner::State::kRejected);
   assert_true(state(set_of(UINT64_MAX)) == RequestScanner::State::kRejected);
+  // A key, with all that comes before it.
+  const auto key_of = [](uint8_t query, const std::string& before, uint64_t size) {
+    return std::string(1, static_cast<char>(query)) + before + Client::number(size);
+  };
+  const std::string three = Client::number(uint64_t{3}), first = Client::bytes("key");
+  for (const uint8_t query : {kSet, kGet, kAdd, kCheckedAdd, kAppend, kDeleteKey, kCompareSet}) {
+    assert_true(state(key_of(query, "", kKeyLimit)) == RequestScanner::State::kIncomplete);
+    assert_true(state(key_of(query, "", kKeyLimit + 1)) == RequestScanner::State::kRejected);
+  }
+  for (const uint8_t query : {kCheck, kWait, kMultiGet, kMultiSet}) {
+    const std::string before =
+        three + first + (query == kMultiSet ? Client::bytes(std::string(kKeyLimit + 1, 'x')) : "");
+    assert_true(state(key_of(query, three, kKeyLimit + 1)) == RequestScanner::State::kRejected);
+    assert_true(state(key_of(query, before, kKeyLimit)) == RequestScanner::State::kIncomplete);
+    assert_true(state(key_of(query, before, kKeyLimit + 1)) == RequestScanner::State::kRejected);
+  }
   for (const uint8_t query : {kCheck, kWait, kMultiGet, kMultiSet}) {
     const std::string head(1, static_cast<char>(query));
     assert_true(state(head + Client::number(kCountLimit)) == RequestScanner::State::kIncomplete);
@@ -296,6 +312,54 @@ void values_do_not_grow_without_bound(void**) {
   setting.say(Client::set("large", std::string(size_t{10} << 20, 'x')));
   assert_true(setting.is_let_go());
   other.hears_nothing();
+}
+
+// What clients wait for has a bound of one and of all, and a client that takes more is let go.
+// Waits that have ended leave room for others.
+void waits_do_not_grow_without_bound(void**) {
+  TcpStoreServer::Limits limits;
+  limits.waits = size_t{1} << 20;
+  TcpStoreServer server("127.0.0.1", 0, std::nullopt, limits);
+  const auto keys = [](const std::string& start, size_t count) {
+    std::vector<std::string> all;
+    for (size_t i = 0; i < count; ++i) {
+      all.push_back(start + std::string(kKeyLimit / 2, 'x') + std::to_string(i));
+    }
+    return all;
+  };
+  Client waiting(server), setting(server), other(server);
+  for (int i = 0; i < 5; ++i) {
+    waiting.say(Client::wait(keys(std::to_string(i), 20)));  // in the place of the last
+    waiting.hears_nothing();
+  }
+  other.say(Client::wait(keys("others", 20)));
+  assert_true(other.is_let_go());
+  // Keys that are there take nothing.
+  for (const std::string& key : keys("there", 100)) setting.say(Client::set(key, ""));
+  setting.say(Client::wait(keys("there", 100)));
+  assert_true(setting.hear(1) == kStop);
+  for (const std::string& key : keys("4", 20)) setting.say(Client::set(key, ""));
+  assert_true(waiting.hear(1) == kStop);
+  {
+    Client leaving(server);
+    leaving.say(Client::wait(keys("left", 20)));
+    leaving.hears_nothing();
+    leaving.say(std::string(1, char{99}));
+    assert_true(leaving.is_let_go());
+  }
+  waiting.say(Client::wait(keys("more", 20)));
+  waiting.hears_nothing();
+
+  TcpStoreServer roomy("127.0.0.1", 0);
+  Client many(roomy), witness(roomy);
+  std::vector<std::string> long_keys;
+  for (int i = 0; i < 1200; ++i) {
+    long_keys.push_back(std::to_string(i));
+    long_keys.back().resize(kKeyLimit, 'x');
+  }
+  many.say(Client::wait(long_keys));
+  assert_true(many.is_let_go());
+  witness.hears_nothing();
 }
 
 // Beyond the memory for them, large requests take turns; one that does not go on is let go. Small
@@ -407,6 +471,7 @@ int main() {
       cmocka_unit_test(refuses_at_the_head),
       cmocka_unit_test(drips),
       cmocka_unit_test(values_do_not_grow_without_bound),
+      cmocka_unit_test(waits_do_not_grow_without_bound),
       cmocka_unit_test(large_requests_take_turns),
       cmocka_unit_test(silent_connections_make_room),
       cmocka_unit_test(listens_at_its_address),
