@@ -288,6 +288,26 @@ void unreadable_rejections(void**) {
   assert_int_equal(error->context().root_rank, 1);
 }
 
+// An entry may come long after its count, and others before it.
+void late_rejections(void**) {
+  const auto store = std::make_shared<nxd::LocalStore>();
+  nxd::GroupRejections rejections(store, 0, 4);
+  nxd::GroupRejections::Attempt first(rejections, {0, 1}), second(rejections, {0, 2});
+  store->set("count", "3");
+  for (int look = 0; look < 3; ++look) assert_false(first.rejection("first").has_value());
+  store->set("entry/3", "2 2 1 0 0 why");
+  const auto behind = second.rejection("second");
+  assert_true(behind.has_value());
+  assert_int_equal(behind->context().root_rank, 2);
+  assert_int_equal(rejections.count_of({0, 2}), 1);
+  for (int look = 0; look < 3; ++look) assert_false(first.rejection("first").has_value());
+  store->set("entry/1", "1 1 1 0 0 why");
+  const auto late = first.rejection("first");
+  assert_true(late.has_value());
+  assert_int_equal(late->context().root_rank, 1);
+  assert_int_equal(rejections.count_of({0, 1}), 1);
+}
+
 // --- A server that is late -----------------------------------------------------------------------
 
 // Takes half of the timeout to accept another connection.
@@ -341,6 +361,7 @@ int main() {
       cmocka_unit_test(shares_of_timeouts),
       cmocka_unit_test(unreadable_loss),
       cmocka_unit_test(unreadable_rejections),
+      cmocka_unit_test(late_rejections),
       cmocka_unit_test(late_server),
   };
   return cmocka_run_group_tests(tests, nullptr, nullptr);

@@ -1,7 +1,6 @@
 #include "core/comm/monitor/group_rejections.h"
 
 #include <algorithm>
-#include <set>
 #include <sstream>
 
 #include "core/base/environment.h"
@@ -11,8 +10,8 @@ namespace {
 
 const char* const kCount = "count";
 constexpr int64_t kMostEntries = int64_t{1} << 24;
-// Between a count and its entry.
-constexpr int64_t kEntryTimeoutMs = 200;
+// Of one look, for entries that do not follow their counts at once.
+constexpr int64_t kLookMs = 200;
 std::string entry_key(int64_t n) { return "entry/" + std::to_string(n); }
 
 }  // namespace
@@ -64,24 +63,41 @@ void GroupRejections::publish(const Entry& entry) {
   store_->set(entry_key(store_->add(kCount, 1)), encode(entry));
 }
 
-// An entry comes right after its count. One that does not come is of a rank that was lost. It is
-// skipped, one such entry per call, so that a false count delays no rank for long.
+// An entry comes right after its count, unless its rank is slow or was lost in between. Those
+// behind it are read meanwhile, and each look looks for it again. Each rank of the world may have
+// one on its way. More are missing only where a count is false. The oldest is then given up, one in
+// each look, so that a false count delays no rank for long.
 void GroupRejections::read_on() {
   const auto count = store_->get(kCount);
   if (!count) return;
   const auto last = env::parse_int(*count);
   if (!last || *last < 0 || *last > kMostEntries) fail_unreadable(kCount, *count);
-  const Deadline entry_deadline = Deadline::after_ms(kEntryTimeoutMs);
-  while (known_.size() < static_cast<size_t>(*last)) {
-    const auto key = entry_key(static_cast<int64_t>(known_.size()) + 1);
-    const auto entry = store_->wait(key, entry_deadline);
-    known_.push_back(entry ? decode(*entry) : Entry{-1, -1, {}, ""});
-    if (!entry) return;
+  look_for_missing();
+  const Deadline deadline = Deadline::after_ms(kLookMs);
+  for (; next_ <= *last; ++next_) {
+    if (const auto entry = store_->wait(entry_key(next_), deadline)) {
+      known_.emplace(next_, decode(*entry));
+      continue;
+    }
+    missing_.insert(next_);
+    if (missing_.size() <= static_cast<size_t>(world_size_)) continue;
+    missing_.erase(missing_.begin());
+    ++next_;
+    return;
+  }
+}
+
+void GroupRejections::look_for_missing() {
+  for (auto number = missing_.begin(); number != missing_.end();) {
+    const auto entry = store_->get(entry_key(*number));
+    if (entry) known_.emplace(*number, decode(*entry));
+    number = entry ? missing_.erase(number) : std::next(number);
   }
 }
 
 size_t GroupRejections::count_of(const std::vector<int>& ranks) const {
-  return static_cast<size_t>(std::count_if(known_.begin(), known_.end(), [&](const Entry& r) {
+  return static_cast<size_t>(std::count_if(known_.begin(), known_.end(), [&](const auto& numbered) {
+    const Entry& r = numbered.second;
     return r.by == r.culprit && std::find(ranks.begin(), ranks.end(), r.by) != ranks.end() &&
            std::all_of(ranks.begin(), ranks.end(),
                        [&](int rank) { return rank == r.by || r.numbers.count(rank) > 0; });
@@ -108,7 +124,7 @@ std::optional<Error> GroupRejections::Attempt::rejection(const std::string& name
 
 std::optional<Error> GroupRejections::Attempt::look_up(const std::string& name) {
   rejections_.read_on();
-  for (const Entry& r : rejections_.known_) {
+  for (const auto& [number, r] : rejections_.known_) {
     const auto expected = numbers_.find(r.by);
     const auto meant = r.numbers.find(rejections_.rank_);
     if (expected == numbers_.end() || meant == r.numbers.end()) continue;

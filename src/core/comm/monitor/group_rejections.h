@@ -4,6 +4,7 @@
 #include <map>
 #include <memory>
 #include <optional>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -58,11 +59,14 @@ class GroupRejections {
   Entry decode(const std::string& text) const;
   bool is_rank(int rank) const { return rank >= 0 && rank < world_size_; }
   void read_on();
+  void look_for_missing();
 
   const std::shared_ptr<Store> store_;
   const int rank_, world_size_;
   std::map<int, uint64_t> next_number_;  // by other rank
-  std::vector<Entry> known_;             // in the order of the list, this rank's own included
+  std::map<int64_t, Entry> known_;       // by number in the list, this rank's own included
+  std::set<int64_t> missing_;            // numbers that were counted, and had no entry
+  int64_t next_ = 1;                     // all before it are known, missing, or given up
 };
 
 }  // namespace nxd
