@@ -174,8 +174,7 @@ std::optional<std::string> FileStore::get(const std::string& key) {
 }
 
 std::optional<std::string> FileStore::wait_bounded(const std::string& key, int64_t timeout_ms) {
-  // At least long enough for others to append their records.
-  const StoreTimeout bounded(std::max<int64_t>(timeout_ms, 1000));
+  const StoreTimeout bounded(StoreTimeout::bound_of_wait_ms(timeout_ms));
   return wait(key, Deadline::after_ms(timeout_ms));
 }
 

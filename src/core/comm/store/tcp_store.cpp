@@ -257,6 +257,11 @@ std::optional<std::vector<std::string>> TcpStore::get_all(const std::vector<std:
   return values;
 }
 
+std::optional<std::string> TcpStore::wait_bounded(const std::string& key, int64_t timeout_ms) {
+  const StoreTimeout bounded(StoreTimeout::bound_of_wait_ms(timeout_ms));
+  return wait(key, Deadline::after_ms(std::min(timeout_ms, timeout_ms_)));
+}
+
 std::string TcpStore::read_value(const Deadline& deadline) {
   uint64_t size = 0;
   read(&size, sizeof size, deadline);

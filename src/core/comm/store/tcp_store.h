@@ -27,10 +27,7 @@ class TcpStore : public Store {
   std::optional<std::vector<std::string>> get_all(const std::vector<std::string>& keys) override;
   int64_t add(const std::string& key, int64_t amount) override;
 
-  std::optional<std::string> wait_bounded(const std::string& key, int64_t timeout_ms) override {
-    return wait(key, Deadline::after_ms(std::min(timeout_ms, timeout_ms_)));
-  }
-
+  std::optional<std::string> wait_bounded(const std::string& key, int64_t timeout_ms) override;
   std::shared_ptr<Store> open_channel(int64_t timeout_ms) override;
   std::string server_host() const override { return port_ == 0 ? "" : host_; }
   bool serves() const override { return server_ != nullptr; }
