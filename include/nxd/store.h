@@ -35,7 +35,8 @@ NXD_API nxd_status_t nxd_store_create_file(const char* path, nxd_store_t** out_s
  *  @param host        name or address of the server, which listens there alone.
  *  @param port        1..65535; for the server 0 picks a free port, see nxd_store_get_port.
  *  @param is_server   1: serve in this process and connect to it; 0: connect.
- *  @param timeout_ms  0: 300000. Also bounds each later get and wait.
+ *  @param timeout_ms  0: 300000. Also bounds each later request. One that ends with TIMEOUT may
+ * have been carried out by the server, or be so later; the next one connects anew.
  *  @return NXD_OK; INVALID_ARGUMENT; IO (port in use, name not found, no store or
  *          one with another secret at the port); TIMEOUT (no server).
  *  @since 0.1 */
@@ -75,8 +76,9 @@ NXD_API nxd_status_t nxd_store_get_port(nxd_store_t* store, int32_t* out_port);
 
 /** [blocking] Stores a copy of the value under the key.
  *  @param value  size bytes, at most 1 GiB, and 64 MiB over TCP; may be NULL when size is 0.
- *  @return NXD_OK; INVALID_ARGUMENT; IO, TIMEOUT (the store is lost or silent,
- *          or the file of a file store is kept locked).
+ *  @return NXD_OK; INVALID_ARGUMENT; OUT_OF_MEMORY (also: all values of a store over TCP would take
+ *          more than 1 GiB; nothing is stored. A server of torch's loses the connection instead);
+ *          IO, TIMEOUT (the store is lost or silent, or the file of a file store is kept locked).
  *  @since 0.1 */
 NXD_API nxd_status_t nxd_store_set(nxd_store_t* store, const char* key, const void* value,
                                    size_t size);
@@ -86,15 +88,16 @@ NXD_API nxd_status_t nxd_store_set(nxd_store_t* store, const char* key, const vo
  *  @param timeout_ms   0 asks once and does not wait.
  *  @param[out] out_size  bytes of the value, also when cap is too small.
  *  @return NXD_OK; INVALID_ARGUMENT (cap too small: nothing is copied);
- *          TIMEOUT (key absent, or the file of a file store is kept locked).
+ *          TIMEOUT (key absent, the store is silent, or the file of a file store is kept locked);
+ *          IO (the store is lost).
  *  @since 0.1 */
 NXD_API nxd_status_t nxd_store_get(nxd_store_t* store, const char* key, int64_t timeout_ms,
                                    void* buf, size_t cap, size_t* out_size);
 
 /** [blocking] Adds to an integer key that starts at 0, atomically. Sums wrap.
  *  @return NXD_OK; INVALID_ARGUMENT (the value is no integer; a server of torch's loses the
- *          connection instead); IO, TIMEOUT (the store is lost or silent,
- *          or the file of a file store is kept locked).
+ *          connection instead); OUT_OF_MEMORY (as nxd_store_set); IO, TIMEOUT (the store is lost or
+ * silent, or the file of a file store is kept locked).
  *  @since 0.1 */
 NXD_API nxd_status_t nxd_store_add(nxd_store_t* store, const char* key, int64_t amount,
                                    int64_t* out_value);

@@ -78,7 +78,8 @@ void FailureRegistry::ask(Function&& function) noexcept {
   } catch (const std::bad_alloc&) {
     // Nor has the store failed when there is no memory for a request.
   } catch (const Error& e) {
-    if (!attached_) return;  // another thread has found out
+    if (e.status() == NXD_ERROR_OUT_OF_MEMORY) return;  // the store is full
+    if (!attached_) return;                             // another thread has found out
     if (e.status() == NXD_ERROR_TIMEOUT) silent_ = may_be_silent();
     if (!attached_.exchange(false)) return;
     if (e.status() != NXD_ERROR_IO || !serves_elsewhere()) return;

@@ -194,8 +194,7 @@ void TcpStore::read(void* answer, size_t size, const Deadline& deadline) {
   try {
     if (receive_all(fd_.get(), answer, size, deadline)) return;
   } catch (const Error& e) {
-    fd_.reset();
-    fail_silent(e);
+    give_up(e);
   }
   fd_.reset();
   check_connected();
@@ -207,11 +206,35 @@ void TcpStore::exchange(const std::string& request, void* answer, size_t size,
   try {
     if (!send_all(fd_.get(), request.data(), request.size(), deadline)) fd_.reset();
   } catch (const Error& e) {
-    fd_.reset();
-    fail_silent(e);
+    give_up(e);
   }
   check_connected();
   if (size > 0) read(answer, size, deadline);
+}
+
+// Before a request is made: the dialect may be another one afterwards.
+void TcpStore::reconnect(const Deadline& deadline) {
+  if (!reconnects_) return;
+  fd_ = connect(deadline);
+  reconnects_ = false;
+}
+
+// The server may have carried the request out, or do so later. So none is repeated.
+void TcpStore::give_up(const Error& e) {
+  fd_.reset();
+  reconnects_ = true;
+  fail_silent(e);
+}
+
+uint8_t TcpStore::ask_for_outcome(const std::string& request, const std::string& key,
+                                  const Deadline& deadline) {
+  uint8_t outcome = kDone;
+  exchange(request, &outcome, sizeof outcome, deadline);
+  if (outcome != kNoRoom) return outcome;
+  uint64_t sizes[2];
+  read(sizes, sizeof sizes, deadline);
+  fail(NXD_ERROR_OUT_OF_MEMORY, "the store at ", address(), " has no room for the value of key \"",
+       key, "\": all values take ", sizes[0], " bytes, and may take ", sizes[1]);
 }
 
 void TcpStore::set(const std::string& key, const std::string& value) {
@@ -219,11 +242,16 @@ void TcpStore::set(const std::string& key, const std::string& value) {
   check_argument(value.size() <= kValueLimit, "value of store key \"", key, "\": expected at most ",
                  kValueLimit, " bytes over TCP, got ", value.size());
   std::lock_guard<std::mutex> lock(mutex_);
+  const Deadline deadline = Deadline::after_ms(bound_ms());
+  reconnect(deadline);
   std::string request;
   put<uint8_t>(request, dialect_.set);
   put_bytes(request, key);
   put_bytes(request, value);
-  exchange(request, nullptr, 0, Deadline::after_ms(bound_ms()));
+  if (!dialect_.has_outcomes) return exchange(request, nullptr, 0, deadline);
+  if (ask_for_outcome(request, key, deadline) == kDone) return;
+  fd_.reset();
+  fail_strange();
 }
 
 // Asking a server of torch for an absent key makes it drop the connection, so check first. Our keys
@@ -239,6 +267,7 @@ std::optional<std::vector<std::string>> TcpStore::get_all(const std::vector<std:
   for (const std::string& key : keys) check_key(key);
   std::lock_guard<std::mutex> lock(mutex_);
   const Deadline deadline = Deadline::after_ms(bound_ms());
+  reconnect(deadline);
   std::string request;
   put<uint8_t>(request, dialect_.check);
   put<uint64_t>(request, keys.size());
@@ -287,16 +316,17 @@ int64_t TcpStore::add(const std::string& key, int64_t amount) {
   check_key(key);
   std::lock_guard<std::mutex> lock(mutex_);
   const Deadline deadline = Deadline::after_ms(bound_ms());
+  reconnect(deadline);
   std::string request;
   put<uint8_t>(request, dialect_.add);
   put_bytes(request, key);
   put<int64_t>(request, amount);
-  uint8_t outcome = kAdded;
-  if (dialect_.checks_adds) {
-    exchange(request, &outcome, sizeof outcome, deadline);
+  uint8_t outcome = kDone;
+  if (dialect_.has_outcomes) {
+    outcome = ask_for_outcome(request, key, deadline);
     request.clear();
   }
-  if (outcome != kAdded) {
+  if (outcome != kDone) {
     parse_counter(key, read_value(deadline));
     fail(NXD_ERROR_IO, "the store at ", address(), " cannot add to an integer");
   }
@@ -312,6 +342,7 @@ std::shared_ptr<Store> TcpStore::open_channel(int64_t timeout_ms) {
 void TcpStore::stop_serving() {
   std::lock_guard<std::mutex> lock(mutex_);
   fd_.reset();
+  reconnects_ = false;
   if (server_) server_->stop();
 }
 

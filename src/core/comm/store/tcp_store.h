@@ -52,6 +52,10 @@ class TcpStore : public Store {
   [[noreturn]] void fail_strange() const;
   void exchange(const std::string& request, void* answer, size_t size, const Deadline& deadline);
   void read(void* answer, size_t size, const Deadline& deadline);
+  void reconnect(const Deadline& deadline);
+  [[noreturn]] void give_up(const Error& e);
+  uint8_t ask_for_outcome(const std::string& request, const std::string& key,
+                          const Deadline& deadline);
   std::string read_value(const Deadline& deadline);
   void check_connected() const;
   [[noreturn]] void fail_silent(const Error& e) const;
@@ -64,7 +68,11 @@ class TcpStore : public Store {
   const StoreAccess access_;
   tcp_store::Dialect dialect_ = tcp_store::kTorch2;
   std::mutex mutex_;
-  Fd fd_;  // empty once the connection has failed: it may be out of step with the server
+  // Empty once a request has failed: the connection may be out of step with the server. After one
+  // that the server did not answer in time, the next one makes another connection. One that the
+  // server has closed is lost for good.
+  Fd fd_;
+  bool reconnects_ = false;
 };
 
 // The store of nxd_store_create_tcp: checks the arguments, serves if asked to, and connects.

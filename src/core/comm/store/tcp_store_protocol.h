@@ -37,27 +37,30 @@ enum Query : uint8_t {
   // libnxd's own, which torch's servers answer by closing the connection.
   kHello = 'n',
   kProve = 'p',
-  kCheckedAdd = 'a'
+  kCheckedAdd = 'a',
+  kCheckedSet = 's'
 };
 
 // The requests our client makes, by protocol.
 struct Dialect {
   bool validates;
   uint8_t set, get, add, check;
-  bool checks_adds;
+  bool has_outcomes;  // of set and add
 };
-constexpr Dialect kOurs{true, kSet, kGet, kCheckedAdd, kCheck, true};
+constexpr Dialect kOurs{true, kCheckedSet, kGet, kCheckedAdd, kCheck, true};
 constexpr Dialect kTorch2{true, kSet, kGet, kAdd, kCheck, false};
 constexpr Dialect kTorch1{false, 0, 2, 3, 4, false};
 
 constexpr uint8_t kReady = 0, kNotReady = 1;
 constexpr uint8_t kStopWaiting = 0, kWaitCanceled = 1;
-constexpr uint8_t kAdded = 0, kNoInteger = 1;  // the sum, or the start of the value, follows
+// Outcomes of kCheckedSet and kCheckedAdd. A sum follows kDone of the latter, the start of the
+// value kNoInteger; and the bytes that all values take, and may take, kNoRoom.
+constexpr uint8_t kDone = 0, kNoInteger = 1, kNoRoom = 2;
 
 // Follows the one byte of a hello. With that byte it reads as the size of a key that no server of
 // torch 1.x can allocate: it drops the connection and goes on.
 struct Hello {
-  char magic[7] = {'x', 'd', 's', 't', 'o', 'r', '1'};
+  char magic[7] = {'x', 'd', 's', 't', 'o', 'r', '2'};
   uint8_t has_secret = 0;
   Nonce nonce{};
 };

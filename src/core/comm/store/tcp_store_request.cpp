@@ -26,6 +26,7 @@ std::optional<Shape> shape_of(uint8_t query) {
     case kAdd:
     case kCheckedAdd: return Shape{1, sizeof(int64_t), false};
     case kSet:
+    case kCheckedSet:
     case kAppend: return Shape{2, 0, false};
     case kCompareSet: return Shape{3, 0, false};
     case kCheck:

@@ -19,6 +19,7 @@ constexpr size_t kWaitsOfOne = size_t{64} << 20;
 bool Table::serve(Session& session, uint8_t query, RequestReader in) {
   switch (query) {
     case kSet:
+    case kCheckedSet:
     case kCompareSet:
     case kGet:
     case kAdd:
@@ -39,7 +40,8 @@ bool Table::serve(Session& session, uint8_t query, RequestReader in) {
 bool Table::serve_value(Session& session, uint8_t query, RequestReader in) {
   const std::string key(in.bytes());
   switch (query) {
-    case kSet: return store(key, in.bytes());
+    case kSet: return store_or_reject(key, in.bytes());
+    case kCheckedSet: return serve_checked_set(session, key, in.bytes());
     case kAppend: return append(key, in.bytes());
     case kAdd:
     case kCheckedAdd: return serve_add(session, query, key, in.number<int64_t>());
@@ -57,7 +59,7 @@ bool Table::serve_value(Session& session, uint8_t query, RequestReader in) {
         session.out.put_copy(expected);
         return true;
       }
-      if ((!found || *found == expected) && !store(key, desired)) return false;
+      if ((!found || *found == expected) && !store_or_reject(key, desired)) return false;
       session.out.put_value(values_.find(key));
       return true;
     }
@@ -66,6 +68,15 @@ bool Table::serve_value(Session& session, uint8_t query, RequestReader in) {
       session.out.put_value(found);
       return true;
   }
+}
+
+bool Table::serve_checked_set(Session& session, const std::string& key, std::string_view value) {
+  if (store(key, value)) {
+    session.out.put(kDone);
+  } else {
+    say_full(session);
+  }
+  return true;
 }
 
 // A client of torch's that adds to something else than an integer is disconnected, as torch does.
@@ -81,8 +92,15 @@ bool Table::serve_add(Session& session, uint8_t query, const std::string& key, i
     return true;
   }
   const int64_t sum = wrapping_sum(*old, amount);
-  if (!store(key, std::to_string(sum))) return false;
-  if (query == kCheckedAdd) session.out.put(kAdded);
+  const std::string digits = std::to_string(sum);
+  if (query == kAdd && !store_or_reject(key, digits)) return false;
+  if (query == kCheckedAdd) {
+    if (!store(key, digits)) {
+      say_full(session);
+      return true;
+    }
+    session.out.put(kDone);
+  }
   session.out.put(sum);
   return true;
 }
@@ -148,16 +166,20 @@ bool Table::serve_many(Session& session, uint8_t query, RequestReader in) {
   }
   for (auto count = in.number<uint64_t>(); count > 0; --count) {
     const std::string_view key = in.bytes(), value = in.bytes();
-    if (!store(std::string(key), value)) return false;
+    if (!store_or_reject(std::string(key), value)) return false;
   }
   return true;
 }
 
 // False when there is no room for the value.
 bool Table::store(const std::string& key, std::string_view value) {
-  if (!values_.set(key, std::string(value))) return reject_value(value.size());
+  if (!values_.set(key, std::string(value))) return false;
   wake_waiting(key);
   return true;
+}
+
+bool Table::store_or_reject(const std::string& key, std::string_view value) {
+  return store(key, value) || reject_value(value.size());
 }
 
 bool Table::append(const std::string& key, std::string_view more) {
@@ -168,6 +190,13 @@ bool Table::append(const std::string& key, std::string_view more) {
   return true;
 }
 
+void Table::say_full(Session& session) const {
+  session.out.put(kNoRoom);
+  session.out.put<uint64_t>(values_.bytes());
+  session.out.put<uint64_t>(values_.limit());
+}
+
+// For clients of torch's, whose requests have no answer that says so.
 bool Table::reject_value(size_t size) {
   if (std::exchange(has_said_full_, true)) return false;
   log(NXD_LOG_WARN, "the store lets a client go that sets a value of ", size,

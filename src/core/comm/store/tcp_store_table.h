@@ -41,9 +41,12 @@ class Table {
   bool wait(Session& session, const std::vector<std::string_view>& keys);
   bool await(Session& session, std::string_view key);
   bool serve_many(Session& session, uint8_t query, RequestReader in);
+  bool serve_checked_set(Session& session, const std::string& key, std::string_view value);
   bool store(const std::string& key, std::string_view value);
+  bool store_or_reject(const std::string& key, std::string_view value);
   bool append(const std::string& key, std::string_view more);
   bool reject_value(size_t size);
+  void say_full(Session& session) const;
   void wake_waiting(const std::string& key);
 
   Values values_;

@@ -168,7 +168,7 @@ void adds(void**) {
              Client::add(kCheckedAdd, "sum", -1));
   assert_true(client.hear(1 + 8 + 9) ==
               std::string(1, char{kNoInteger}) + Client::bytes("no number"));
-  assert_true(client.hear(1 + 8) == std::string(1, char{kAdded}) + Client::number(INT64_MIN));
+  assert_true(client.hear(1 + 8) == std::string(1, char{kDone}) + Client::number(INT64_MIN));
   torch.say(Client::add(kAdd, "word", 1));
   assert_true(torch.is_let_go());
   client.hears_nothing();

@@ -1,9 +1,10 @@
-// The client of a TCP store whose server is silent for a while.
+// The client of a TCP store whose server is silent for a while, ends, or is full.
 #include <signal.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
 #include <functional>
+#include <memory>
 #include <string>
 
 #include "core/base/error.h"
@@ -72,11 +73,66 @@ void silent_servers_are_not_waited_for(void**) {
   refused(NXD_ERROR_TIMEOUT, "within 1500 ms", [&] { hasty.wait_bounded("key", 30000); });
 }
 
+std::string sum_of(TcpStore& store) { return store.get("sum").value_or("none"); }
+
+// A request that was not answered in time is not repeated, and the next one is as usual.
+void servers_go_on(void**) {
+  Serving serving;
+  TcpStore store("127.0.0.1", serving.port(), 1500), other("127.0.0.1", serving.port(), 40000);
+  store.set("key", "value");
+  serving.stop();
+  refused(NXD_ERROR_TIMEOUT, "no answer", [&] { store.add("sum", 1); });
+  refused(NXD_ERROR_TIMEOUT, "no answer", [&] { store.get("key"); });  // nor can it connect
+  serving.go_on();
+  const auto sum = other.add("sum", 100);
+  assert_true(sum == 100 || sum == 101);
+  assert_string_equal(store.get("key").value_or("none").c_str(), "value");
+  assert_int_equal(store.add("sum", 1000) / 1000, 1);
+  store.set("key", "another value");
+  assert_string_equal(other.get("key").value_or("none").c_str(), "another value");
+  assert_true(sum_of(other) == "1100" || sum_of(other) == "1101");
+}
+
+// One that has closed the connection has ended, and so has a store that was told to stop.
+void lost_servers_are_lost(void**) {
+  auto server = std::make_shared<TcpStoreServer>("127.0.0.1", 0);
+  TcpStore near("127.0.0.1", server->port(), 40000, server);
+  TcpStore far("127.0.0.1", server->port(), 40000);
+  near.stop_serving();
+  for (int i = 0; i < 2; ++i) {
+    refused(NXD_ERROR_IO, "was lost", [&] { near.get("key"); });
+    refused(NXD_ERROR_IO, "was lost", [&] { far.get("key"); });
+  }
+}
+
+// A value that there is no room for is an error, and the store goes on.
+void full_stores_say_so(void**) {
+  TcpStoreServer::Limits limits;
+  limits.values = 1000;
+  const TcpStoreServer server("127.0.0.1", 0, std::nullopt, limits);
+  TcpStore store("127.0.0.1", server.port(), 40000);
+  refused(NXD_ERROR_OUT_OF_MEMORY, "take 0 bytes, and may take 1000",
+          [&] { store.set("large", std::string(1000, 'x')); });
+  assert_false(store.get("large").has_value());
+  store.set("key", std::string(700, 'x'));
+  refused(NXD_ERROR_OUT_OF_MEMORY, "no room for the value of key \"sum\"",
+          [&] { store.add("sum", 1); });
+  refused(NXD_ERROR_OUT_OF_MEMORY, "no room for the value of key \"small\"",
+          [&] { store.set("small", "x"); });
+  assert_string_equal(sum_of(store).c_str(), "none");
+  store.set("key", "value");
+  assert_int_equal(store.add("sum", 1), 1);
+  assert_string_equal(store.get("key").value_or("none").c_str(), "value");
+}
+
 }  // namespace
 
 int main() {
   const CMUnitTest tests[] = {
       cmocka_unit_test(silent_servers_are_not_waited_for),
+      cmocka_unit_test(servers_go_on),
+      cmocka_unit_test(lost_servers_are_lost),
+      cmocka_unit_test(full_stores_say_so),
   };
   return cmocka_run_group_tests(tests, nullptr, nullptr);
 }
