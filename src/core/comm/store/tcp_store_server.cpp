@@ -277,7 +277,7 @@ bool TcpStoreServer::serve_arrived(Client& client) {
     const std::string_view rest = std::string_view(client.in).substr(client.done);
     const auto state = client.scanner.advance(rest);
     if (state == RequestScanner::State::kRejected) return false;
-    if (!rest.empty() && !may_ask(client, static_cast<uint8_t>(rest[0]))) return false;
+    if (!rest.empty() && !begin_request(client, static_cast<uint8_t>(rest[0]))) return false;
     if (state == RequestScanner::State::kIncomplete) break;
     const size_t size = std::exchange(client.scanner, {}).size();
     if (!serve_one(client, rest.substr(0, size))) return false;
@@ -394,12 +394,25 @@ void TcpStoreServer::clear_line() {
   for (Client* client : leaving) drop(*client);
 }
 
-// Until a client is admitted it may only send the next message of the handshake. A store without a
-// key admits any client that validates.
+// A store without a key admits any client that has said which protocol it speaks, once it asks for
+// something.
+bool TcpStoreServer::begin_request(Client& client, uint8_t query) {
+  if (!may_ask(client, query)) return false;
+  if (!key_ && client.stage == Client::Stage::kValidated) admit_for_good(client);
+  return true;
+}
+
+void TcpStoreServer::admit_for_good(Client& client) {
+  client.stage = Client::Stage::kAdmitted;
+  pending_.remove(client.fd);
+}
+
+// Until a client is admitted it may only send the next message of the handshake.
 bool TcpStoreServer::may_ask(const Client& client, uint8_t query) const {
   switch (client.stage) {
     case Client::Stage::kNew: return query == kValidate;
-    case Client::Stage::kValidated: return query == kHello;
+    case Client::Stage::kValidated:
+      return query == kHello || (!key_ && query != kValidate && query != kProve);
     case Client::Stage::kChallenged: return query == kProve;
     case Client::Stage::kRejected: return false;
     default: return query != kValidate && query != kProve;
@@ -417,13 +430,12 @@ bool TcpStoreServer::greet(Client& client, uint8_t query, RequestReader in) {
   if (query == kHello) return answer_hello(client, in.number<Hello>());
   if (query == kValidate) {
     if (in.number<uint32_t>() != kMagic) return false;
-    client.stage = key_ ? Client::Stage::kValidated : Client::Stage::kAdmitted;
+    client.stage = Client::Stage::kValidated;
   } else {
     if (!is_same(in.number<Proof>(), client.expected)) return false;
-    client.stage = Client::Stage::kAdmitted;
+    admit_for_good(client);
     client.out.put(kWelcome);
   }
-  if (client.stage == Client::Stage::kAdmitted) pending_.remove(client.fd);
   return true;
 }
 

@@ -73,6 +73,8 @@ class TcpStoreServer {
   bool send_answers(Client& client);
   bool settle(Client& client);
   bool serve_one(Client& client, std::string_view request);
+  bool begin_request(Client& client, uint8_t query);
+  void admit_for_good(Client& client);
   bool may_ask(const Client& client, uint8_t query) const;
   bool greet(Client& client, uint8_t query, tcp_store::RequestReader in);
   bool answer_hello(Client& client, const tcp_store::Hello& hello);

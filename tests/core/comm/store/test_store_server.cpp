@@ -389,7 +389,7 @@ void large_requests_take_turns(void**) {
   assert_true(other.hear(8) == Client::number(int64_t{12}));
 }
 
-// The oldest of those who say nothing make room for others, and all go when their time is up.
+// The oldest of those who ask for nothing make room for others, and all go when their time is up.
 void silent_connections_make_room(void**) {
   TcpStoreServer::Limits limits;
   limits.pending = 8;
@@ -407,10 +407,18 @@ void silent_connections_make_room(void**) {
 
   limits.hello_ms = 1000;
   TcpStoreServer strict("127.0.0.1", 0, std::nullopt, limits);
-  Client known(strict), unknown(strict, true);
+  Client known(strict), unknown(strict, true), idle(strict);
   known.hears_nothing();
   assert_true(unknown.is_let_go());
+  assert_true(idle.is_let_go());  // which has said which protocol it speaks, and nothing more
   known.hears_nothing();
+
+  limits.hello_ms = 60000;
+  TcpStoreServer full("127.0.0.1", 0, std::nullopt, limits);
+  std::vector<Client> idlers;
+  for (int i = 0; i < 100; ++i) idlers.emplace_back(full);
+  for (size_t i = 0; i < 90; ++i) assert_true(idlers[i].is_let_go());
+  idlers.back().hears_nothing();
 }
 
 bool answers(const char* host, const TcpStoreServer& at) {
