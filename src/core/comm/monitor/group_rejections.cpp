@@ -10,7 +10,7 @@ namespace {
 
 const char* const kCount = "count";
 constexpr int64_t kMostEntries = int64_t{1} << 24;
-// Of one look, for entries that do not follow their counts at once.
+// The wait of one look for entries that do not follow their counts at once.
 constexpr int64_t kLookMs = 200;
 std::string entry_key(int64_t n) { return "entry/" + std::to_string(n); }
 
@@ -63,10 +63,10 @@ void GroupRejections::publish(const Entry& entry) {
   store_->set(entry_key(store_->add(kCount, 1)), encode(entry));
 }
 
-// An entry comes right after its count, unless its rank is slow or was lost in between. Those
-// behind it are read meanwhile, and each look looks for it again. Each rank of the world may have
-// one on its way. More are missing only where a count is false. The oldest is then given up, one in
-// each look, so that a false count delays no rank for long.
+// An entry comes right after its count, unless its rank is slow or was lost in between. The
+// entries behind it are read meanwhile, and each look looks for it again. Each rank of the world
+// may have one on its way. More are missing only where a count is false. The oldest is then given
+// up, one in each look, so that a false count delays no rank for long.
 void GroupRejections::read_on() {
   const auto count = store_->get(kCount);
   if (!count) return;

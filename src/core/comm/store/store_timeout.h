@@ -15,8 +15,8 @@ class StoreTimeout {
 
   // The bound of a request to a store with this bound of its own.
   static int64_t bound_ms(int64_t own_ms);
-  // Of each request of a wait for a key with this timeout: at least long enough for a server that
-  // is busy, and for others to let go of a file.
+  // The bound of each request of a wait for a key with this timeout: at least long enough for a
+  // server that is busy, and for others to let go of a file.
   static int64_t bound_of_wait_ms(int64_t timeout_ms) {
     return timeout_ms < 1000 ? 1000 : timeout_ms;
   }

@@ -10,7 +10,7 @@
 namespace nxd::tcp_store {
 namespace {
 
-// What a client waits for: the nodes of both tables, about, and the bytes of one client.
+// A key that a client waits for: the nodes of both tables, about; and the bytes of one client.
 constexpr size_t kAwaitedBytes = 256;
 constexpr size_t kWaitsOfOne = size_t{64} << 20;
 

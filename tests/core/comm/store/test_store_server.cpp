@@ -314,7 +314,7 @@ void values_do_not_grow_without_bound(void**) {
   other.hears_nothing();
 }
 
-// What clients wait for has a bound of one and of all, and a client that takes more is let go.
+// The keys that clients wait for have a bound of one and of all. A client that takes more is let go.
 // Waits that have ended leave room for others.
 void waits_do_not_grow_without_bound(void**) {
   TcpStoreServer::Limits limits;

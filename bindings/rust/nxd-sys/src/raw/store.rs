@@ -64,7 +64,8 @@ extern "C" {
     /// @param port        1..65535; for the server 0 picks a free port, see nxd_store_get_port.
     /// @param is_server   1: serve in this process and connect to it; 0: connect.
     /// @param timeout_ms  0: 300000. Also bounds each later request. One that ends with TIMEOUT may
-    /// have been carried out by the server, or be so later; the next one connects anew.
+    /// have been carried out by the server, or be so later; the next one connects
+    /// anew.
     /// @return NXD_OK; INVALID_ARGUMENT; IO (port in use, name not found, no store or
     /// one with another secret at the port); TIMEOUT (no server).
     /// @since 0.1
@@ -102,8 +103,8 @@ extern "C" {
 
     /// [blocking] Adds to an integer key that starts at 0, atomically. Sums wrap.
     /// @return NXD_OK; INVALID_ARGUMENT (the value is no integer; a server of torch's loses the
-    /// connection instead); OUT_OF_MEMORY (as nxd_store_set); IO, TIMEOUT (the store is lost or
-    /// silent, or the file of a file store is kept locked).
+    /// connection instead); OUT_OF_MEMORY (as nxd_store_set); IO, TIMEOUT (the store is
+    /// lost or silent, or the file of a file store is kept locked).
     /// @since 0.1
     pub fn nxd_store_add(store: *mut nxd_store_t, key: *const c_char, amount: i64, out_value: *mut i64) -> nxd_status_t;
 
