@@ -6,6 +6,7 @@
 #include "core/base/hash.h"
 #include "core/base/proc_file.h"
 #include "core/base/process_status.h"
+#include "core/comm/net/secret.h"
 
 namespace nxd {
 namespace {
@@ -15,6 +16,15 @@ namespace {
 bool was_started_with(pid_t pid, const std::string& setting) {
   const std::string all = read_proc(text("/proc/", pid, "/environ")).value_or("");
   return ('\0' + all).find('\0' + setting + '\0') != std::string::npos;
+}
+
+// Names of sockets are short.
+std::string name_of(const std::string& job) {
+  constexpr size_t kDigits = 32;
+  if (const auto secret = Secret::of_environment()) {
+    return hex_of(secret->key("rendezvous of " + job)).substr(0, kDigits);
+  }
+  return text(std::hex, Hash().add(job).value());
 }
 
 }  // namespace
@@ -31,8 +41,7 @@ std::string rendezvous_endpoint(const Launch& launch) {
     const pid_t pid = launching_process(::getpid(), launch.variable, std::to_string(launch.rank));
     job = text(launch.launcher, " ", pid, " ", start_time_of(pid));
   }
-  // Names of sockets are short.
-  return text("nxd-", ::geteuid(), "-", std::hex, Hash().add(job).value());
+  return text("nxd-", ::geteuid(), "-", name_of(job));
 }
 
 }  // namespace nxd

@@ -11,7 +11,9 @@ namespace nxd {
 // Name of the Unix socket at which the ranks of a job on this host rendezvous, for jobs whose
 // launcher names no address. All ranks of the job find the same name, and no other job on this host
 // has it. The socket lives in the abstract namespace: it ends with the process that serves it, so
-// that a job that crashed leaves nothing behind to mislead the next one.
+// that a job that crashed leaves nothing behind to mislead the next one. With the job's secret no
+// other user can tell the name. Without one he can, and take it before the job does, which then
+// cannot start.
 std::string rendezvous_endpoint(const Launch& launch);
 
 // The process that started a rank: its nearest ancestor without the rank's own variable. There may

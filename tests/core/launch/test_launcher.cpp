@@ -5,6 +5,7 @@
 #include <unistd.h>
 
 #include <map>
+#include <set>
 #include <string>
 
 #include "core/base/error.h"
@@ -320,6 +321,18 @@ void rendezvous_endpoints(void**) {
   // Without a name of the job the launching process gives one.
   assert_string_equal(nxd::rendezvous_endpoint(detect(kMpich)).c_str(),
                       nxd::rendezvous_endpoint(detect(with(kMpich, {{"PMI_RANK", "0"}}))).c_str());
+  // Users who do not know the secret cannot tell the name.
+  std::set<std::string> names = {one};
+  for (const char* secret : {"a secret of some job", "a secret of another job"}) {
+    setenv("NXD_SECRET", secret, 1);
+    const std::string name = nxd::rendezvous_endpoint(detect(kSlurmOneNode));
+    assert_string_equal(nxd::rendezvous_endpoint(detect(kSlurmOneNode)).c_str(), name.c_str());
+    assert_true(name.size() < 60);
+    names.insert(name);
+    names.insert(nxd::rendezvous_endpoint(detect(with(kSlurmOneNode, {{"SLURM_STEP_ID", "2"}}))));
+  }
+  unsetenv("NXD_SECRET");
+  assert_int_equal(names.size(), 5);
 }
 
 }  // namespace

@@ -314,8 +314,8 @@ void values_do_not_grow_without_bound(void**) {
   other.hears_nothing();
 }
 
-// The keys that clients wait for have a bound of one and of all. A client that takes more is let go.
-// Waits that have ended leave room for others.
+// The keys that clients wait for have a bound of one and of all. A client that takes more is let
+// go. Waits that have ended leave room for others.
 void waits_do_not_grow_without_bound(void**) {
   TcpStoreServer::Limits limits;
   limits.waits = size_t{1} << 20;
