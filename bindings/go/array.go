@@ -7,6 +7,7 @@ package nxd
 import "C"
 
 import (
+	"math"
 	"sync/atomic"
 	"unsafe"
 
@@ -38,17 +39,33 @@ type Memory interface {
 	Retained() (data unsafe.Pointer, dtype DType, count int, object, release unsafe.Pointer)
 }
 
-// NewArray makes an array of zeros.
-func NewArray[T Element](n int) (Array[T], error) {
+// bytesOf is the size of n elements, which Go and the library can both count.
+func bytesOf[T Element](n int) (int, error) {
 	var one T
 	if n < 0 {
-		return Array[T]{}, raw.Invalid("array: expected a length of at least 0, got %d", n)
+		return 0, raw.Invalid("array: expected a length of at least 0, got %d", n)
 	}
-	m := C.nxdgo_memory_new(C.size_t(n) * C.size_t(unsafe.Sizeof(one)))
+	if most := math.MaxInt / int(unsafe.Sizeof(one)); n > most {
+		return 0, raw.Invalid("array: expected a length of at most %d, got %d", most, n)
+	}
+	return n * int(unsafe.Sizeof(one)), nil
+}
+
+func noMemory() error {
+	return &Error{Status: OutOfMemory, Message: "array: no memory", RootRank: -1, Step: -1}
+}
+
+// NewArray makes an array of zeros.
+func NewArray[T Element](n int) (Array[T], error) {
+	bytes, err := bytesOf[T](n)
+	if err != nil {
+		return Array[T]{}, err
+	}
+	m := C.nxdgo_memory_new(C.size_t(bytes))
 	if m == nil {
-		return Array[T]{}, &Error{Status: OutOfMemory, Message: "array: no memory", RootRank: -1, Step: -1}
+		return Array[T]{}, noMemory()
 	}
-	size := int64(n) * int64(unsafe.Sizeof(one))
+	size := int64(bytes)
 	openBytes.Add(size)
 	release := func(m *C.nxdgo_memory_t) {
 		openBytes.Add(-size)
@@ -61,19 +78,23 @@ func NewArray[T Element](n int) (Array[T], error) {
 // on it in place. Contents are undefined at first. It is gone when the context is closed, which the
 // collector does not do while the array is open.
 func NewSharedArray[T Element](c *Context, n int) (Array[T], error) {
-	var one T
-	if n < 0 {
-		return Array[T]{}, raw.Invalid("array: expected a length of at least 0, got %d", n)
-	}
-	data, err := own.Get(c.Handle, func(p *raw.Context) (unsafe.Pointer, error) {
-		return raw.ArenaAlloc(p, n*int(unsafe.Sizeof(one)))
-	})
+	bytes, err := bytesOf[T](n)
 	if err != nil {
 		return Array[T]{}, err
 	}
 	m := (*C.nxdgo_memory_t)(C.calloc(1, C.sizeof_nxdgo_memory_t))
+	if m == nil {
+		return Array[T]{}, noMemory()
+	}
+	data, err := own.Get(c.Handle, func(p *raw.Context) (unsafe.Pointer, error) {
+		return raw.ArenaAlloc(p, bytes)
+	})
+	if err != nil {
+		C.free(unsafe.Pointer(m))
+		return Array[T]{}, err
+	}
 	m.data = data
-	size := int64(n) * int64(unsafe.Sizeof(one))
+	size := int64(bytes)
 	openBytes.Add(size)
 	release := func(m *C.nxdgo_memory_t) {
 		openBytes.Add(-size)

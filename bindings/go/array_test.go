@@ -2,7 +2,9 @@ package nxd_test
 
 import (
 	"context"
+	"errors"
 	"fmt"
+	"math"
 	"testing"
 
 	"libnxd.org/nxd"
@@ -94,5 +96,34 @@ func TestOpenArrayBytes(t *testing.T) {
 	a.Close()
 	if got := nxd.OpenArrayBytes() - before; got != 0 {
 		t.Errorf("after Close: expected no bytes, got %d", got)
+	}
+}
+
+// Bytes that no number counts, and lengths that are none.
+func TestLengthsOfArrays(t *testing.T) {
+	s, err := nxd.NewLocalStore()
+	if err != nil {
+		t.Fatal(err)
+	}
+	c, err := nxd.NewContext(context.Background(), &nxd.ContextOptions{Store: s, Size: 1})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer c.Close()
+	before := nxd.OpenArrayBytes()
+	for _, n := range []int{-1, math.MaxInt/8 + 1, math.MaxInt/4 + 2, math.MaxInt} {
+		for name, make := range map[string]func() (nxd.Array[float64], error){
+			"NewArray":       func() (nxd.Array[float64], error) { return nxd.NewArray[float64](n) },
+			"NewSharedArray": func() (nxd.Array[float64], error) { return nxd.NewSharedArray[float64](c, n) },
+		} {
+			a, err := make()
+			var failure *nxd.Error
+			if !errors.As(err, &failure) || failure.Status != nxd.InvalidArgument || a.Len() != 0 {
+				t.Errorf("%s of %d: expected InvalidArgument, got %v and %d elements", name, n, err, a.Len())
+			}
+		}
+	}
+	if got := nxd.OpenArrayBytes() - before; got != 0 {
+		t.Errorf("expected no bytes, got %d", got)
 	}
 }
