@@ -16,6 +16,7 @@
 
 #include "core/base/blocked_signals.h"
 #include "core/base/open_directory.h"
+#include "core/base/regular_file.h"
 #include "core/checkpoint/checksum.h"
 
 namespace nxd {
@@ -27,13 +28,6 @@ constexpr size_t kMaximumTransfer = size_t{1} << 30;
 [[noreturn]] void fail_io(const std::string& path, const char* action) {
   const int code = errno;
   fail(NXD_ERROR_IO, path, ": cannot ", action, ": ", std::strerror(code));
-}
-
-const char* kind_of(mode_t mode) {
-  if (S_ISDIR(mode)) return "a directory";
-  if (S_ISFIFO(mode)) return "a FIFO";
-  if (S_ISSOCK(mode)) return "a socket";
-  return "a device";
 }
 
 // A temporary file belongs to the process that holds its lock; the system lets go of the lock when
@@ -85,9 +79,11 @@ InputFile::InputFile(const std::string& path) : path_(path) {
     errno = code;
     fail_io(path, "look at it");
   }
-  if (!S_ISREG(status.st_mode)) {
+  try {
+    check_regular_file(path, status.st_mode);
+  } catch (...) {
     ::close(fd_);
-    fail(NXD_ERROR_IO, path, ": expected a regular file, got ", kind_of(status.st_mode));
+    throw;
   }
   size_ = static_cast<uint64_t>(status.st_size);
 }
@@ -127,8 +123,14 @@ void InputFile::for_each_part(const std::function<void(std::string_view part)>& 
   }
 }
 
+void check_replaceable(const std::string& path) {
+  struct stat status = {};
+  if (::stat(path.c_str(), &status) == 0) check_regular_file(path, status.st_mode);
+}
+
 AtomicFile::AtomicFile(const std::string& path, Checksum* checksum)
     : path_(path), checksum_(checksum) {
+  check_replaceable(path);
   const size_t slash = path.rfind('/');
   directory_ = slash == std::string::npos ? "." : slash == 0 ? "/" : path.substr(0, slash);
   const std::string name = slash == std::string::npos ? path : path.substr(slash + 1);

@@ -35,12 +35,17 @@ class InputFile {
   uint64_t size_ = 0;
 };
 
+// IO for a path of anything but a regular file or a link to one: a rename would put a file in the
+// place of a device or a pipe.
+void check_replaceable(const std::string& path);
+
 // Writes a file so that its path holds either the old content or all of the new, also across a
 // crash: a temporary file in the same directory, synchronised and then renamed. Without commit()
 // nothing is left behind, also when the process is killed. The file has no name until it is
 // complete. If the file system cannot do that, the next writer of the same path removes it.
 class AtomicFile {
  public:
+  // IO as check_replaceable(), before anything is written.
   // All bytes are added to the checksum, too, which outlives the file; null: to none.
   explicit AtomicFile(const std::string& path, Checksum* checksum = nullptr);
   ~AtomicFile();

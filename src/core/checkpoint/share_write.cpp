@@ -318,6 +318,7 @@ std::vector<CheckpointFile> write_shares(const std::string& path, const ShareGro
         files.push_back(write_share(path, shares, written, true, plan.index().metadata));
       return;
     }
+    check_replaceable(index_path);  // on each rank, so that none has written its share
     if (rank == 0) {
       index = share_index_text(plan.index());
       static_cast<void>(parse_share_index(index, index_path));  // all elements are there

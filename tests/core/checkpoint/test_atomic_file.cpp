@@ -2,10 +2,13 @@
 #include <fcntl.h>
 #include <signal.h>
 #include <sys/file.h>
+#include <sys/socket.h>
 #include <sys/stat.h>
+#include <sys/un.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <cstring>
 #include <fstream>
 #include <set>
 #include <string>
@@ -99,13 +102,61 @@ void abandoned_files(void**) {
   assert_true(names_in(dir.path()) == expected);
 }
 
+// A rename would put a file in the place of a pipe that somebody reads from.
+void refuses_other_kinds(void**) {
+  const nxd_test::TempDir dir;
+  const std::string fifo = dir.path() + "/fifo", link = dir.path() + "/link";
+  const std::string place = dir.path() + "/socket", directory = dir.path() + "/directory";
+  assert_int_equal(::mkfifo(fifo.c_str(), 0600), 0);
+  assert_int_equal(::symlink("fifo", link.c_str()), 0);
+  assert_int_equal(::mkdir(directory.c_str(), 0700), 0);
+  sockaddr_un address = {};
+  address.sun_family = AF_UNIX;
+  assert_true(place.size() < sizeof address.sun_path);
+  std::strcpy(address.sun_path, place.c_str());
+  const int server = ::socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
+  assert_int_equal(::bind(server, reinterpret_cast<const sockaddr*>(&address), sizeof address), 0);
+  ::close(server);
+  const Names before = names_in(dir.path());
+  const std::pair<std::string, std::string> all[] = {
+      {fifo, "a FIFO"}, {link, "a FIFO"}, {place, "a socket"}, {directory, "a directory"}};
+  for (const auto& [path, kind] : all) {
+    const std::filesystem::file_type type = std::filesystem::symlink_status(path).type();
+    const std::string expected = path + ": expected a regular file, got " + kind;
+    try {
+      nxd::AtomicFile file(path);
+      fail_msg("%s: a file can be begun there", kind.c_str());
+    } catch (const nxd::Error& error) {
+      assert_int_equal(error.status(), NXD_ERROR_IO);
+      assert_string_equal(error.what(), expected.c_str());
+    }
+    assert_true(std::filesystem::symlink_status(path).type() == type);
+    assert_true(names_in(dir.path()) == before);
+  }
+}
+
+// A link to a file is replaced itself, also one that leads nowhere.
+void replaces_links(void**) {
+  const nxd_test::TempDir dir;
+  put(dir.path() + "/other", "stays");
+  for (const char* target : {"other", "nothing"}) {
+    const std::string link = dir.path() + "/to-" + target;
+    assert_int_equal(::symlink(target, link.c_str()), 0);
+    write_whole(link, "new");
+    assert_true(std::filesystem::symlink_status(link).type() ==
+                std::filesystem::file_type::regular);
+    assert_string_equal(nxd::read_text(link, 100).c_str(), "new");
+  }
+  assert_string_equal(nxd::read_text(dir.path() + "/other", 100).c_str(), "stays");
+}
+
 }  // namespace
 
 int main() {
   const CMUnitTest tests[] = {
-      cmocka_unit_test(replaces),
-      cmocka_unit_test(killed_writer),
-      cmocka_unit_test(abandoned_files),
+      cmocka_unit_test(replaces),        cmocka_unit_test(killed_writer),
+      cmocka_unit_test(abandoned_files), cmocka_unit_test(refuses_other_kinds),
+      cmocka_unit_test(replaces_links),
   };
   return cmocka_run_group_tests(tests, nullptr, nullptr);
 }

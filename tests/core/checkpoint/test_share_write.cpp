@@ -3,6 +3,8 @@
 // shards names, and one thread reads it back.
 #include "core/checkpoint/share_write.h"
 
+#include <sys/stat.h>
+
 #include <filesystem>
 #include <fstream>
 #include <numeric>
@@ -286,6 +288,7 @@ void test_rejections(void**) {
   struct Given {
     std::string path;
   } given{path};
+  assert_int_equal(::mkfifo((path + ".pipe.shares.json").c_str(), 0600), 0);
   nxd_test_run_ranks(
       2, 2,
       [](nxd_context_t* ctx, int rank, int, void* user_data) {
@@ -311,11 +314,17 @@ void test_rejections(void**) {
         NXD_TEST_CHECK(told.message.find("no shard has index 2") != std::string::npos);
         told = write({4, 2}, ShardSpec::split({4, 2}, 0, rank, 2), to + "/none/x");
         NXD_TEST_CHECK(told.status == NXD_ERROR_IO);
+        told = write({4, 2}, ShardSpec::split({4, 2}, 0, rank, 2), to + ".pipe");
+        NXD_TEST_CHECK(told.status == NXD_ERROR_IO);
+        NXD_TEST_CHECK(told.message.find("expected a regular file, got a FIFO") !=
+                       std::string::npos);
         told = write({4, 2}, ShardSpec::split({4, 2}, 0, rank, 2), to);
         NXD_TEST_CHECK(told.status == NXD_OK);
       },
       &given);
   assert_true(fs::exists(path + ".shares.json"));
+  // Where the index could not be, no share was written either.
+  assert_int_equal(files_in(directory.path()).size(), 4);
 }
 
 void replace(const std::string& path, const std::string& from, const std::string& to) {
