@@ -1,6 +1,7 @@
 #include "core/comm/monitor/flight_record.h"
 
 #include <fcntl.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -10,6 +11,7 @@
 
 #include "core/base/dtype.h"
 #include "core/base/json_writer.h"
+#include "core/base/regular_file.h"
 #include "core/comm/net/socket.h"
 
 namespace nxd {
@@ -223,7 +225,12 @@ std::string flight_json(int world_rank, int64_t now_ns, const std::vector<GroupR
 
 void append_flight_json(const std::string& path, std::string line) {
   line += '\n';
-  const Fd file(::open(path.c_str(), O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0644));
+  // The open of a FIFO would wait for a reader.
+  constexpr int kHow = O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC | O_NONBLOCK | O_NOCTTY;
+  const Fd file(::open(path.c_str(), kHow, 0644));
+  struct stat status = {};
+  if (file && ::fstat(file.get(), &status) == 0)
+    check_regular_file("cannot write to " + path, status.st_mode);
   const HeldSignal no_sigxfsz(SIGXFSZ);
   const bool whole =
       file && ::write(file.get(), line.data(), line.size()) == static_cast<ssize_t>(line.size());

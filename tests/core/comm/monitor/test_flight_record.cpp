@@ -1,6 +1,8 @@
 // The flight record: what it says of calls that are done, failed and waiting, from other threads,
 // and the file that a failing group leaves. Calls of the C interface; JSON read by a library.
+#include <fcntl.h>
 #include <pthread.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <atomic>
@@ -176,6 +178,32 @@ void test_file(void**) {
   }
 }
 
+// A pipe that nobody reads from would hold the call that failed for ever. One that has a reader
+// gets nothing.
+void test_pipes(void**) {
+  const nxd_test::TempDir directory;
+  const std::string path = directory.path() + "/fifo";
+  assert_int_equal(mkfifo(path.c_str(), 0600), 0);
+  const auto refused = [&](const char* reason) {
+    try {
+      nxd::append_flight_json(path, "{}");
+      fail_msg("%s", "a pipe was written to");
+    } catch (const nxd::Error& error) {
+      assert_int_equal(error.status(), NXD_ERROR_IO);
+      assert_string_equal(error.what(), ("cannot write to " + path + ": " + reason).c_str());
+    }
+  };
+  alarm(60);  // ends the test where it waits for a reader
+  refused("No such device or address");
+  alarm(0);
+  const int reader = open(path.c_str(), O_RDONLY | O_NONBLOCK | O_CLOEXEC);
+  assert_true(reader >= 0);
+  refused("expected a regular file, got a FIFO");
+  char byte = 0;
+  assert_int_equal(read(reader, &byte, 1), 0);
+  close(reader);
+}
+
 // A file that cannot be written is logged. The group fails on a thread of the library's own here,
 // but the callback runs on one that is inside a call.
 std::atomic<int> lines{0};
@@ -270,6 +298,7 @@ void test_tearing(void**) {
 int main() {
   const CMUnitTest tests[] = {cmocka_unit_test(test_calls),     cmocka_unit_test(test_waiting),
                               cmocka_unit_test(test_bad_calls), cmocka_unit_test(test_file),
-                              cmocka_unit_test(test_log),       cmocka_unit_test(test_tearing)};
+                              cmocka_unit_test(test_pipes),     cmocka_unit_test(test_log),
+                              cmocka_unit_test(test_tearing)};
   return cmocka_run_group_tests(tests, nullptr, nullptr);
 }
