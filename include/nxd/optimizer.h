@@ -260,7 +260,7 @@ NXD_API nxd_status_t nxd_optimizer_get_parameter_state(nxd_optimizer_t* optimize
                                                        int64_t* out_step);
 
 /** [local] Sets the learning rate of all groups from the next step on.
- *  @return NXD_OK; INVALID_ARGUMENT (negative or not finite).
+ *  @return NXD_OK; INVALID_ARGUMENT (negative, not finite or beyond F32).
  *  @since 0.1 */
 NXD_API nxd_status_t nxd_optimizer_set_learning_rate(nxd_optimizer_t* optimizer, double rate);
 

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 #include <cstring>
+#include <limits>
 
 #include "core/base/dtype.h"
 #include "core/base/last_error.h"
@@ -33,6 +34,18 @@ constexpr Kind kKinds[Hyperparameters::kCount] = {
     {"momentum", "a number of [0, 1)", is_decay_factor},
     {"dampening", "a number of [0, 1]", is_share}};
 
+// Kernels of f32 and bf16 parameters take hyperparameters as F32.
+void check_f32(nxd_hyperparameter_t which, const char* name, double value) {
+  using Limits = std::numeric_limits<float>;
+  check_argument(value <= Limits::max(), name, ": expected a number that f32 has, at most ",
+                 Limits::max(), ", got ", value);
+  // Rounded to 0 it would no longer keep a quotient finite.
+  const bool vanishes = value != 0 && static_cast<float>(value) == 0;
+  check_argument(which != NXD_HYPERPARAMETER_EPS || !vanishes, name,
+                 ": expected 0 or a number that f32 has, at least ", Limits::denorm_min(), ", got ",
+                 value);
+}
+
 // The base of rules: which hyperparameters and states there are.
 class KnownRule : public UpdateRule {
  public:
@@ -52,6 +65,7 @@ class KnownRule : public UpdateRule {
     check_argument(has(which), "hyperparameter: expected one of ", kind_, "'s, which are ",
                    own_names(), ", got ", kind.name);
     check_argument(kind.holds(value), kind.name, ": expected ", kind.range, ", got ", value);
+    check_f32(which, kind.name, value);
   }
 
  protected:

@@ -88,6 +88,15 @@ void bad_adamw_options(void**) {
       {[](O& o) { o.beta2 = kNan; }, "beta2"},
       {[](O& o) { o.eps = -1e-8; }, "eps"},
       {[](O& o) { o.weight_decay = kInfinity; }, "weight_decay"},
+      {[](O& o) { o.learning_rate = 1e39; },
+       "learning_rate: expected a number that f32 has, at most 3.40282e+38, got 1e+39"},
+      {[](O& o) { o.weight_decay = 1e39; },
+       "weight_decay: expected a number that f32 has, at most 3.40282e+38, got 1e+39"},
+      {[](O& o) { o.eps = 1e39; },
+       "eps: expected a number that f32 has, at most 3.40282e+38, got 1e+39"},
+      {[](O& o) { o.eps = 1e-50; },
+       "eps: expected 0 or a number that f32 has, at least 1.4013e-45"
+       ", got 1e-50"},
       {[](O& o) { o.formula = 2; }, "formula: expected NXD_ADAMW_FORMULA_TORCH or _NXD, got 2"},
       {[](O& o) { o.bf16_update = -1; }, "bf16_update"}};
   for (const auto& bad : all) {
@@ -103,6 +112,8 @@ void bad_sgd_options(void**) {
       {[](O& o) { o.learning_rate = kNan; }, "learning_rate"},
       {[](O& o) { o.momentum = 1; }, "momentum: expected a number of [0, 1), got 1"},
       {[](O& o) { o.dampening = 2; }, "dampening: expected a number of [0, 1], got 2"},
+      {[](O& o) { o.learning_rate = 1e39; }, "learning_rate: expected a number that f32 has"},
+      {[](O& o) { o.weight_decay = 1e39; }, "weight_decay: expected a number that f32 has"},
       {[](O& o) { o.weight_decay = -1; }, "weight_decay"},
       {[](O& o) { o.nesterov = true; }, "momentum: expected more than 0 with nesterov, got 0"},
       {[](O& o) { o.nesterov = true, o.momentum = 0.5, o.dampening = 0.5; },
@@ -123,6 +134,7 @@ void bad_custom_options(void**) {
       {[](O& o) { o.num_states = -1; }, "num_states"},
       {[](O& o) { o.learning_rate = -1; }, "learning_rate"},
       {[](O& o) { o.weight_decay = kNan; }, "weight_decay"},
+      {[](O& o) { o.learning_rate = 1e39; }, "learning_rate: expected a number that f32 has"},
       {[](O& o) { o.bf16_update = NXD_BF16_UPDATE_STOCHASTIC; }, "bf16_update"}};
   for (const auto& bad : all) {
     O options = custom();
@@ -135,6 +147,12 @@ void hyperparameters_are_checked(void**) {
   const auto a = make_adamw_rule({});
   a->check(NXD_HYPERPARAMETER_LEARNING_RATE, 0);
   a->check(NXD_HYPERPARAMETER_BETA1, 0);
+  a->check(NXD_HYPERPARAMETER_EPS, 0);
+  a->check(NXD_HYPERPARAMETER_EPS, std::numeric_limits<float>::denorm_min());
+  a->check(NXD_HYPERPARAMETER_LEARNING_RATE, std::numeric_limits<float>::max());
+  a->check(NXD_HYPERPARAMETER_LEARNING_RATE, 1e-50);
+  refused([&] { a->check(NXD_HYPERPARAMETER_LEARNING_RATE, 3.5e38); }, "a number that f32 has");
+  refused([&] { a->check(NXD_HYPERPARAMETER_EPS, 1e-46); }, "eps: expected 0 or a number that f32");
   refused([&] { a->check(NXD_HYPERPARAMETER_LEARNING_RATE, -1); }, "learning_rate");
   refused([&] { a->check(NXD_HYPERPARAMETER_MOMENTUM, 0.5); },
           "expected one of adamw's, which are learning_rate, weight_decay, beta1, beta2, eps, got "

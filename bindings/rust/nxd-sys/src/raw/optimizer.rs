@@ -449,7 +449,7 @@ extern "C" {
     pub fn nxd_optimizer_get_parameter_state(optimizer: *mut nxd_optimizer_t, out_state: *mut nxd_parameter_state_t, out_step: *mut i64) -> nxd_status_t;
 
     /// [local] Sets the learning rate of all groups from the next step on.
-    /// @return NXD_OK; INVALID_ARGUMENT (negative or not finite).
+    /// @return NXD_OK; INVALID_ARGUMENT (negative, not finite or beyond F32).
     /// @since 0.1
     pub fn nxd_optimizer_set_learning_rate(optimizer: *mut nxd_optimizer_t, rate: f64) -> nxd_status_t;
 
