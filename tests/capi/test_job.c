@@ -464,13 +464,13 @@ int main(int argc, char** argv) {
   if (part && getenv("RANK")) return worker(part);
   if (argc == 2 && !strcmp(argv[1], "torchrun")) {
     if (system("/usr/bin/python3 -c 'import torch.distributed.run' >/dev/null 2>&1") != 0) {
-      puts("skipped: no torch.distributed.run in /usr/bin/python3; install python3-torch");
+      puts("skip: torchrun: no torch.distributed.run in /usr/bin/python3; install python3-torch");
       return 77;
     }
     /* Debian 13's torch asks its own TCPStore for libuv, which it is built without. */
     if (system("/usr/bin/python3 -c 'from torch.distributed import TCPStore; "
                "TCPStore(\"127.0.0.1\", 0, 1, True)' >/dev/null 2>&1") != 0) {
-      puts("skipped: torchrun: its TCPStore does not start; install another python3-torch");
+      puts("skip: torchrun: its TCPStore does not start; install another python3-torch");
       return 77;
     }
     const struct CMUnitTest torch[] = {cmocka_unit_test(torchrun)};

@@ -412,7 +412,7 @@ static void forked_child(void** state) {
 int main(int argc, char** argv) {
   if (argc == 2 && !strcmp(argv[1], "torch")) {
     if (system("/usr/bin/python3 -c 'import torch.distributed' >/dev/null 2>&1") != 0) {
-      puts("skipped: no torch.distributed in /usr/bin/python3; install python3-torch");
+      puts("skip: torch's store: no torch.distributed in /usr/bin/python3; install python3-torch");
       return 77;
     }
     const struct CMUnitTest torch[] = {cmocka_unit_test(torch_server)};

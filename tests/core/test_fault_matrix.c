@@ -128,7 +128,7 @@ static int run_short_form_of_link(void) {
   static fault_link_t link;
   char why[80];
   if (!fault_link_open(&link, why, sizeof why)) {
-    printf("cut_link: skipped: %s\n", why);
+    printf("skip: a cut link: %s; run as root, with iproute2 and iptables\n", why);
     return kSkipped;
   }
   draw_first_seed();

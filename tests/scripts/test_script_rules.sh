@@ -47,3 +47,11 @@ if grep -nE 'exit 77' tests/scripts/*.sh | grep -vE '^tests/scripts/(lib|with_sl
   echo "these skip without a name: use skip of tests/scripts/lib.sh"
   exit 1
 fi
+if grep -rniE '["'"'"'][^"'"'"']*skipped: ' tests --include=*.c --include=*.cpp --include=*.h; then
+  echo "these are in no list of skips: print  skip: WHAT: WHY; REMEDY"
+  exit 1
+fi
+if grep -rnE 'SkipTest\(|skipTest\(|skipIf|skipUnless' bindings/python/tests | grep -v '/support\.py:'; then
+  echo "these skip in silence: use skip or skip_here of support.py"
+  exit 1
+fi

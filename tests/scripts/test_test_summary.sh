@@ -17,13 +17,14 @@ add_test(bad "false")
 add_test(absent "/nowhere/program")
 END
 
-# expect STATUS LAST_LINE TESTS: and what was printed is in $work/out.
+# expect STATUS LAST_LINE TESTS [STEP_FILE...]: and what was printed is in $work/out.
 expect() {
-  local status=0
-  (cd "$work/build" && ctest --output-junit "$work/tests.xml" -R "$3" > /dev/null 2>&1) || true
-  "$source/scripts/test_summary" "$work/tests.xml" > "$work/out" || status=$?
-  if [[ $status != "$1" || $(tail -n 1 "$work/out") != "$2" ]]; then
-    echo "for $3: expected status $1 and \"$2\", got $status and:"
+  local status=0 expected=$1 last=$2 tests=$3
+  shift 3
+  (cd "$work/build" && ctest --output-junit "$work/tests.xml" -R "$tests" > /dev/null 2>&1) || true
+  "$source/scripts/test_summary" "$work/tests.xml" "$@" > "$work/out" || status=$?
+  if [[ $status != "$expected" || $(tail -n 1 "$work/out") != "$last" ]]; then
+    echo "for $tests: expected status $expected and \"$last\", got $status and:"
     cat "$work/out"
     exit 1
   fi
@@ -36,4 +37,42 @@ expect 1 "1 passed, 1 failed, 0 skipped" "good|bad"
 grep -qx "  bad" "$work/out"
 expect 1 "1 passed, 1 failed, 0 skipped" "good|absent"
 expect 1 "0 passed, 0 failed, 1 skipped" whole
+# Steps before add what they skipped, and nothing else.
+(cd "$work/build" && ctest --output-junit "$work/TSan.xml" -R "good|part|whole" > /dev/null 2>&1)
+echo "skip: fuzzers: no such compiler; install one" > "$work/fuzzers.txt"
+expect 0 "1 passed, 0 failed, 2 skipped" good "$work/TSan.xml" "$work/fuzzers.txt"
+grep -qx "  part under TSan: half of it: nothing is there; install everything" "$work/out"
+grep -qx "  whole under TSan: all of it: no such thing; install thing" "$work/out"
+grep -qx "  fuzzers: no such compiler; install one" "$work/out"
+
+# scripts/test, with a stand-in for each step: whatever a step skips is in the list and in the last line.
+mkdir -p "$work/tree/scripts" "$work/tree/build"
+cp "$source/scripts/test" "$source/scripts/test_summary" "$work/tree/scripts/"
+cp "$work/build/CTestTestfile.cmake" "$work/tree/build/"
+cat >> "$work/tree/build/CTestTestfile.cmake" <<'END'
+add_test(long "sh" "-c" "seq 1 2000; echo 'skip: the end of long: it is late; install time'")
+END
+for name in deps format build; do printf '#!/bin/sh\n' > "$work/tree/scripts/$name"; done
+cat > "$work/tree/scripts/sanitize" <<'END'
+#!/bin/bash
+while [[ $1 == --tsan || $1 == --short ]]; do shift; done
+exec ctest --test-dir "$(dirname "$0")/../build" -R 'good|part' "$@"
+END
+cat > "$work/tree/scripts/fuzz" <<'END'
+#!/bin/bash
+echo "skip: fuzzers: no such compiler; install one"
+exit 77
+END
+chmod +x "$work/tree/scripts"/*
+status=0
+"$work/tree/scripts/test" -R 'good|long|whole' > "$work/out" 2>&1 || status=$?
+if [[ $status != 0 || $(tail -n 1 "$work/out") != "2 passed, 0 failed, 2 skipped" ]]; then
+  echo "scripts/test ended with $status:"
+  cat "$work/out"
+  exit 1
+fi
+for line in "part under ASan: half of it" "part under TSan: half of it" "long: the end of long" "fuzzers: no such" \
+  "whole: all of it"; do
+  grep -q "^  $line" "$work/out" || { echo "$line is not listed:"; cat "$work/out"; exit 1; }
+done
 echo ok

@@ -55,8 +55,13 @@ def on_ranks(function, n=2, layout=None, **options):
 
 def skip(test, what, why, install):
     """Leaves a test out, and says so in a line that the summary of all tests lists."""
-    print(f"\nskip: {what}: {why}; install {install}", flush=True)
-    test.skipTest(why)
+    skip_here(what, why, f"install {install}")
+
+
+def skip_here(what, why, remedy):
+    """The same of the test that is being run, with another remedy than a package."""
+    print(f"\nskip: {what}: {why}; {remedy}", flush=True)
+    raise unittest.SkipTest(why)
 
 
 def run_python(*arguments, check=True, env=None):
@@ -79,4 +84,4 @@ def resident_kb():
     for line in Path("/proc/self/status").read_text().splitlines():
         if line.startswith("RssAnon:"):
             return int(line.split()[1])
-    raise unittest.SkipTest("no RssAnon in /proc/self/status")
+    return skip_here("memory of a process", "no RssAnon in /proc/self/status", "run on Linux 4.5")

@@ -8,7 +8,7 @@ import unittest
 from pathlib import Path
 
 from nxd import _libtorch, raw
-from support import run_code, skip
+from support import run_code, skip, skip_here
 
 TRAIN = """
 import sys, threading
@@ -46,13 +46,14 @@ def system_library(stem):
     """The file of a part of libtorch that libnxd would load."""
     engine = Path(_libtorch.mapped_file(raw.CORE_NAME)).with_name(raw.ENGINE_NAME)
     if not engine.exists():
-        raise unittest.SkipTest("no libnxd.so.0")
+        skip_here("a libtorch of somebody else's", "no libnxd.so.0", "build the engine")
     name = next(n for n in _libtorch.needed(str(engine)) if n.startswith(stem))
     for directory in os.environ.get("LD_LIBRARY_PATH", "").split(":") + [
             "/usr/lib/x86_64-linux-gnu", "/usr/lib/aarch64-linux-gnu", "/usr/lib"]:
         if directory and (Path(directory) / name).exists():
             return (Path(directory) / name).resolve()
-    raise unittest.SkipTest(f"{name} is not where expected")
+    return skip_here("a libtorch of somebody else's", f"{name} is not where expected",
+                     "name its directory in LD_LIBRARY_PATH")
 
 
 class Foreign(unittest.TestCase):

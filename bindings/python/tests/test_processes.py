@@ -11,7 +11,7 @@ from pathlib import Path
 
 import nxd
 from nxd import _libtorch, raw
-from support import EXAMPLES, LONG, TIMEOUT_MS, TIMEOUT_S, run_code, run_python
+from support import EXAMPLES, LONG, TIMEOUT_MS, TIMEOUT_S, run_code, run_python, skip_here
 
 # A wait has begun once the library asks whether to give up, or once the function is called that waits
 # in slices.
@@ -60,7 +60,8 @@ def examples_in_c():
                   os.environ.get("NXD_PREFIX", "") + "/examples"):
         if place and (Path(place) / "train_lm").exists():
             return Path(place)
-    raise unittest.SkipTest("the examples in C are not built: name them by NXD_C_EXAMPLES")
+    return skip_here("python beside the examples in C", "they are not built",
+                     "name them by NXD_C_EXAMPLES")
 
 
 def spawned(*argv, n=2):

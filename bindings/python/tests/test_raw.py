@@ -9,7 +9,7 @@ from pathlib import Path
 
 import nxd
 from nxd import _handle, _raw, enums, raw
-from support import PYTHON_ROOT, run_code
+from support import PYTHON_ROOT, run_code, skip_here
 
 BINDINGS = PYTHON_ROOT.parent
 
@@ -17,7 +17,8 @@ BINDINGS = PYTHON_ROOT.parent
 def read(name):
     path = BINDINGS / name
     if not path.exists():
-        raise unittest.SkipTest(f"{name} is not installed")
+        skip_here(f"the raw layer against {name}", "it is not beside the binding",
+                  "run the tests of the source tree")
     return json.loads(path.read_text())
 
 

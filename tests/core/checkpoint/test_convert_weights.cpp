@@ -2,6 +2,7 @@
 // memory, values out of range, sources that are not what they say, and conversions that are killed.
 #include <chrono>
 #include <csignal>
+#include <cstdio>
 #include <cstring>
 #include <filesystem>
 #include <fstream>
@@ -275,7 +276,9 @@ void test_bad_sources(void**) {
 // One tensor of forty times what is held at a time.
 void test_memory(void**) {
 #if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
-  skip();  // they keep memory of their own
+  std::puts(
+      "skip: memory of a conversion: sanitizers keep memory of their own; build without them");
+  skip();
 #endif
   const TempDir dir;
   const std::string from = dir.path() + "/from.safetensors", to = dir.path() + "/to.safetensors";

@@ -73,7 +73,7 @@ void test_await_briefly(void**) {
 int main(int argc, char** argv) {
   if (argc == 2 && std::string(argv[1]) == "two_cores") {
     if (available_cores().size() < 2) {
-      std::printf("skipped: this process may run on one core; two are needed\n");
+      std::puts("skip: a counter over two cores: this process may run on one; give it two");
       return 77;
     }
     const CMUnitTest tests[] = {cmocka_unit_test(test_is_behind_us)};

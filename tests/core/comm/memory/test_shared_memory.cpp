@@ -57,7 +57,7 @@ void own_users(void**) { assert_string_equal(outcome_of(::geteuid()).c_str(), "o
 
 void other_users(void**) {
   if (::geteuid() != 0) {
-    std::puts("SKIPPED: taking another user's place takes root");
+    std::puts("skip: memory of another user: taking a user's place takes root; run as root");
     skip();
   }
   const std::string outcome = outcome_of(65534);
@@ -106,7 +106,7 @@ void without_proc(void**) {
   int status = 1;
   assert_int_equal(::waitpid(child, &status, 0), child);
   if (WIFEXITED(status) && WEXITSTATUS(status) == 77) {
-    std::puts("SKIPPED: mounting in a namespace of its own takes root");
+    std::puts("skip: memory without /proc: mounting in a namespace of its own takes root; run as root");
     skip();
   }
   assert_int_equal(status, 0);
