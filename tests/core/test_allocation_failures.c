@@ -1,4 +1,4 @@
-/* The n-th call of a kind fails, for every n (or for some, drawn anew each time): memory, mappings,
+/* The n-th call of a kind fails, for every n (or for some, the same each time): memory, mappings,
  * threads, descriptors, what the kernel sets up, and files. Each time a fresh process runs a short
  * program of one to four ranks. Every rank must get a result or an error, with a message, in time;
  * nothing may be left; and the same program must succeed afterwards in the same process. usage:
@@ -6,7 +6,7 @@
  *                                 [--from N] [--to N] [--stride N] [--jobs N] [--here]
  *   modes: one fails; many: 200 in a row; rest: all until the ranks have let go of everything
  *   --here: in this process, for a debugger; takes all of program, kind, mode and from
- * NXD_FAILURES_OFFSET=N repeats the draw of a run that printed it. */
+ * NXD_FAILURES_OFFSET=N lets others of the calls fail, "random" some that no run has chosen. */
 #define _GNU_SOURCE
 #include <dlfcn.h>
 #include <errno.h>
@@ -383,7 +383,8 @@ static int run_here(void) {
 
 static void read_arguments(int argc, char** argv) {
   const char* given = getenv("NXD_FAILURES_OFFSET");
-  offset = given ? strtoull(given, NULL, 10) : (uint64_t)time(NULL);
+  offset = 1;
+  if (given) offset = strcmp(given, "random") ? strtoull(given, NULL, 10) : (uint64_t)time(NULL);
   static const struct option options[] = {
       {"whole", no_argument, &whole, 1},         {"here", no_argument, &here, 1},
       {"program", required_argument, NULL, 'p'}, {"kind", required_argument, NULL, 'k'},
