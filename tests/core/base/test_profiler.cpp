@@ -6,8 +6,10 @@
 
 #include "core/base/profiler.h"
 #include "core/kernel_support.h"
+#include "core/kernels/cross_entropy.h"
 #include "core/kernels/elementwise.h"
 #include "core/kernels/gemm.h"
+#include "core/kernels/optimizer_kernels.h"
 #include "nxd.h"
 #include "support/ranks.h"
 
@@ -64,6 +66,32 @@ void products_are_told_apart(void**) {
   assert_int_equal(nxd_profile_start(), NXD_OK);
   assert_true(read(NXD_PHASE_GEMM_FORWARD).calls == 0);
   assert_int_equal(nxd_profile_stop(), NXD_OK);
+}
+
+void losses_and_updates_are_told(void**) {
+  constexpr int64_t kRows = 2, kColumns = 4;
+  const float logits[kRows * kColumns] = {1, 2, 3, 4};
+  const int64_t targets[kRows] = {0, 3};
+  float statistics[kernels::kRowStatistics * kRows];
+  kernels::LogitShard shard;
+  shard.rows = kRows;
+  shard.cols = shard.ld = kColumns;
+  shard.logits = logits;
+  shard.targets = targets;
+  float param[4] = {}, grad[4] = {};
+  kernels::SgdArgs update;
+  update.n = 4;
+  update.param = param;
+  update.grad = grad;
+  assert_int_equal(nxd_profile_start(), NXD_OK);
+  kernels::cross_entropy_statistics(shard, statistics);
+  for (int i = 0; i < 2; ++i) kernels::sgd(update);
+  assert_int_equal(nxd_profile_stop(), NXD_OK);
+  const nxd_phase_stats_t loss = read(NXD_PHASE_CROSS_ENTROPY);
+  const nxd_phase_stats_t updates = read(NXD_PHASE_OPTIMIZER);
+  assert_true(loss.calls == 1 && loss.seconds > 0);
+  assert_true(updates.calls == 2 && updates.seconds > 0);
+  assert_int_equal(read(NXD_PHASE_ELEMENTWISE).calls, 0);
 }
 
 // A phase inside of another on the same thread is part of it; on other threads it is not inside.
@@ -178,9 +206,13 @@ void waits_are_told(void**) {
 
 int main() {
   const CMUnitTest tests[] = {
-      cmocka_unit_test(nothing_is_counted_while_off), cmocka_unit_test(products_are_told_apart),
-      cmocka_unit_test(outermost_scope_counts),       cmocka_unit_test(teams_count_once),
-      cmocka_unit_test(communication_is_counted),     cmocka_unit_test(waits_are_told),
+      cmocka_unit_test(nothing_is_counted_while_off),
+      cmocka_unit_test(products_are_told_apart),
+      cmocka_unit_test(outermost_scope_counts),
+      cmocka_unit_test(teams_count_once),
+      cmocka_unit_test(losses_and_updates_are_told),
+      cmocka_unit_test(communication_is_counted),
+      cmocka_unit_test(waits_are_told),
   };
   return cmocka_run_group_tests(tests, nullptr, nullptr);
 }

@@ -241,6 +241,10 @@ void test_pipeline_memory(void**) {
   // 256 + 2 x 656, and is the fullest.
   auto p = predict(small_model(), round_machine(), layout);
   assert_int_equal(p.fullest_rank, 0);
+  assert_int_equal(p.busiest_rank, 1);  // it has the head
+  // The first of the two that share the last stage.
+  const auto two = predict(small_model(), round_machine(), layout_of(2, 2, 1, 6, 10));
+  assert_int_equal(two.busiest_rank, 2);
   assert_int_equal(p.parameter_bytes, 4 * (256 + 2 * 656));
   assert_int_equal(p.activation_bytes, 2 * 2 * kLayerBytes);
   layout.schedule = NXD_PP_SCHEDULE_GPIPE;
@@ -283,6 +287,7 @@ void test_cuts(void**) {
   layout.recompute = 1;
   const auto p = predict(model, round_machine(), layout);
   assert_int_equal(p.fullest_rank, 2);
+  assert_int_equal(p.busiest_rank, 1);  // three layers that are recomputed, as dear as the head
   assert_int_equal(p.parameter_bytes, 4 * 8 * (1 + model.vocab_size));
   assert_int_equal(p.activation_bytes, 6 * (2 * block(320) + block(10240)));  // 9600, in its class
 }
