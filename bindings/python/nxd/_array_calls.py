@@ -4,16 +4,19 @@ strides."""
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from typing import TYPE_CHECKING, Any
 
 from nxd import _arrays
 from nxd._handle import Struct
 from nxd.enums import Axis
 from nxd.errors import InvalidArgument, check
+from nxd.group import collective
 from nxd.raw import ffi
 
 if TYPE_CHECKING:
     from nxd.context import Context
+    from nxd.group import Group
 
 
 class Arrays:
@@ -31,10 +34,14 @@ class Arrays:
         return tensor
 
 
-def reject(context: Context, error: Exception) -> None:
-    """Makes the call fail on the peers too, which are in it already, or about to be."""
-    if context.model_parallel:
-        context.parallel_group(Axis.TENSOR).reject("", error)
+def tensor_group(context: Context) -> Group | None:
+    """The ranks of a layer over arrays; None where the world is not laid out."""
+    return context.parallel_group(Axis.TENSOR) if context.model_parallel else None
+
+
+def among(context: Context) -> collective:
+    """Around the arguments of a call that is collective in the tensor-parallel group."""
+    return collective(lambda: tensor_group(context))
 
 
 class _Call:
@@ -65,10 +72,13 @@ class _Call:
             taken.append(options.pop(bare, None))
         return taken
 
-    def _run(self, context: Context, function: Any, leading: Sequence[Any], given: Sequence[Any],
+    def _run(self, context: Context, function: Any, leading: Sequence[str], given: Sequence[Any],
              options: dict[str, Any], trailing: Sequence[Any]) -> None:
         arrays = Arrays()
-        try:
+        scope: AbstractContextManager[None] = nullcontext()
+        if not trailing:  # it takes part in a call; its workspace is this rank's own
+            scope = among(context)
+        with scope:
             taken = self._take(given, options)
             workspace = options.pop("workspace", None)
             struct = Struct(self._options, options)
@@ -80,12 +90,9 @@ class _Call:
             n = len(self._inputs)
             tensors = [arrays.tensor(array, name.rstrip("?"), i >= n)
                        for i, (name, array) in enumerate(zip(self.arrays, taken))]
-        except Exception as error:
-            if not trailing:
-                reject(context, error)
-            raise
-        check(function(context.pointer, *leading, *tensors[:n], struct.pointer, *tensors[n:],
-                       *trailing))
+            status = function(context.pointer, *(value.encode() for value in leading),
+                              *tensors[:n], struct.pointer, *tensors[n:], *trailing)
+        check(status)
 
 
 class ArrayCall(_Call):
@@ -105,39 +112,40 @@ class NamedArrayCall(_Call):
     """The same of a layer whose name decides on random bits."""
 
     def __call__(self, context: Context, name: str, *arrays: Any, **options: Any) -> None:
-        self._run(context, self._function, (name.encode(),), arrays, options, ())
+        self._run(context, self._function, (name,), arrays, options, ())
 
     def workspace_size(self, context: Context, name: str, *arrays: Any, **options: Any) -> int:
         size = ffi.new("size_t*")
-        self._run(context, self._get_workspace, (name.encode(),), arrays, options, (size,))
+        self._run(context, self._get_workspace, (name,), arrays, options, (size,))
         return int(size[0])
 
 
 def call(context: Context, function: Callable[..., int], leading: Sequence[Any],
          inputs: Sequence[tuple[str, Any]], trailing: Sequence[Any],
-         outputs: Sequence[tuple[str, Any]], collective: bool) -> None:
+         outputs: Sequence[tuple[str, Any]]) -> None:
     """A call whose other arguments stand before and behind its inputs."""
     arrays = Arrays()
-    try:
-        for name, array in (*inputs, *outputs):
-            if array is None:
-                raise InvalidArgument(f"{name}: expected an array, got None")
-        read = [arrays.tensor(array, name, False) for name, array in inputs]
-        written = [arrays.tensor(array, name, True) for name, array in outputs]
-    except Exception as error:
-        if collective:
-            reject(context, error)
-        raise
+    read, written = described(arrays, inputs, outputs)
     check(function(context.pointer, *leading, *read, *trailing, *written))
 
 
-def call_lists(context: Context, function: Any, struct: str, options: dict[str, Any], count: int,
+def described(arrays: Arrays, inputs: Sequence[tuple[str, Any]],
+              outputs: Sequence[tuple[str, Any]]) -> tuple[list[Any], list[Any]]:
+    """DLTensors over inputs and outputs, none of which may be missing."""
+    for name, array in (*inputs, *outputs):
+        if array is None:
+            raise InvalidArgument(f"{name}: expected an array, got None")
+    return ([arrays.tensor(array, name, False) for name, array in inputs],
+            [arrays.tensor(array, name, True) for name, array in outputs])
+
+
+def call_lists(context: Context, function: Any, struct: str, options: dict[str, Any],
                inputs: Sequence[tuple[str, Any]], outputs: Sequence[tuple[str, Any]]) -> None:
-    """A collective call with lists of count arrays; one whose name is singular, such as x, is one
-    array. The count stands between inputs and options."""
+    """A collective call with lists of as many arrays as there are weights; one whose name is
+    singular, such as x, is one array. The count stands between inputs and options."""
     arrays = Arrays()
 
-    def described(name: str, given: Any, writable: bool) -> Any:
+    def taken(name: str, given: Any, writable: bool) -> Any:
         if given is None or not name.endswith("s"):
             return arrays.tensor(given, name, writable)
         if len(given) != count:
@@ -148,11 +156,10 @@ def call_lists(context: Context, function: Any, struct: str, options: dict[str, 
         arrays.kept.append(tensors)
         return tensors
 
-    try:
+    with among(context):
+        count = len(dict(inputs)["weights"])
         made = Struct(struct, options)
-        read = [described(name, given, False) for name, given in inputs]
-        written = [described(name, given, True) for name, given in outputs]
-    except Exception as error:
-        reject(context, error)
-        raise
-    check(function(context.pointer, *read, count, made.pointer, *written))
+        read = [taken(name, given, False) for name, given in inputs]
+        written = [taken(name, given, True) for name, given in outputs]
+        status = function(context.pointer, *read, count, made.pointer, *written)
+    check(status)

@@ -15,7 +15,7 @@ from nxd import _arrays
 from nxd._handle import Handle, Struct, fill, get, to_enum
 from nxd.enums import Axis, Device, DType, Rendezvous
 from nxd.errors import InvalidArgument, callback, check
-from nxd.group import Group, unattended
+from nxd.group import Group, collective, unattended
 from nxd.raw import core, ffi
 from nxd.store import Store
 
@@ -123,10 +123,33 @@ class Context(Handle):
 
     def group(self, ranks: list[int], name: str | None = None) -> Group:
         """Makes a group of some ranks. [collective: the listed ranks]"""
-        members = ffi.new("int32_t[]", ranks or 1)
-        label = name.encode() if name is not None else ffi.NULL
+        try:
+            members = ffi.new("int32_t[]", list(ranks) or 1)
+            label = name.encode() if name is not None else ffi.NULL
+        except Exception:
+            self._refuse_group(ranks)
+            raise
         return Group(get("nxd_group_t**", core.nxd_group_create, self.pointer, members, len(ranks),
                          label), self)
+
+    def _refuse_group(self, ranks: Any) -> None:
+        """Makes a group fail on its other ranks, which wait for this one: as many as can be read
+        of a list that is none, or else all."""
+        known = []
+        try:
+            for rank in ranks:
+                try:
+                    known.append(int(rank))
+                except (TypeError, ValueError):
+                    continue
+        except TypeError:
+            pass
+        known = [rank for rank in known if 0 <= rank < self.size]
+        if not set(known) - {self.rank}:
+            known = list(range(self.size))
+        # The library tells them all of a list that has a rank of no world.
+        core.nxd_group_create(self.pointer, [*known, -1], len(known) + 1, ffi.NULL,
+                              ffi.new("nxd_group_t**"))
 
     @property
     def plain_kernels(self) -> bool:
@@ -179,7 +202,8 @@ class Context(Handle):
 
     def init_model_parallel(self, **options: Unpack[ParallelOptions]) -> None:
         """Lays out the world: which ranks share tensors, stages and data. [collective: world]"""
-        struct = Struct("nxd_parallel_options_t", options)
+        with collective(lambda: self.world):
+            struct = Struct("nxd_parallel_options_t", options)
         check(core.nxd_init_model_parallel(self.pointer, struct.pointer))
         self._layout = _Layout(self.pointer, owner=self)
 

@@ -10,6 +10,7 @@ from nxd import _arrays
 from nxd._handle import Handle, Struct, get
 from nxd.enums import DType
 from nxd.errors import InvalidArgument, check
+from nxd.group import collective
 from nxd.raw import core, ffi
 
 if TYPE_CHECKING:
@@ -29,7 +30,8 @@ class DataLoader(Handle):
 
     def __init__(self, context: Context, paths: Sequence[str | os.PathLike[str]], batch_size: int,
                  sequence_length: int, **options: Unpack[DataLoaderOptions]) -> None:
-        try:
+        out = ffi.new("nxd_data_loader_t**")
+        with collective(lambda: context.world):
             if isinstance(paths, (str, os.PathLike)):
                 raise InvalidArgument(f"paths: expected a list of paths, got {paths!r}")
             if "seed" in options:
@@ -38,15 +40,11 @@ class DataLoader(Handle):
             names = [os.fsencode(path) for path in paths]
             if any(0 in name for name in names):
                 raise InvalidArgument(f"paths: expected no NUL, got {names}")
-        except Exception as error:
-            # The peers are in the call already, or about to be.
-            context.world.reject("", error)
-            raise
-        texts = [ffi.new("char[]", name) for name in names]
-        row = ffi.new("const char*[]", texts or 1)
-        out = ffi.new("nxd_data_loader_t**")
-        check(core.nxd_data_loader_create(context.pointer, row, len(names), batch_size,
-                                          sequence_length, struct.pointer, out))
+            texts = [ffi.new("char[]", name) for name in names]
+            row = ffi.new("const char*[]", texts or 1)
+            status = core.nxd_data_loader_create(context.pointer, row, len(names), batch_size,
+                                                 sequence_length, struct.pointer, out)
+        check(status)
         super().__init__(out[0])
         self.next_labels = bool(struct.pointer.next_labels)
 

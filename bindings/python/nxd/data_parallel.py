@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import math
+from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
 from nxd import _arrays
 from nxd._handle import Handle, Struct, get, strings, text
 from nxd.enums import Placement
 from nxd.errors import InvalidArgument, check
+from nxd.group import collective
 from nxd.raw import core, engine, ffi
 
 if TYPE_CHECKING:
@@ -39,7 +41,9 @@ class Ddp(Handle):
         gradients, in another order of dimensions, such as channels last. They are updated and
         reduced in place, and stay alive as long as the Ddp and its optimizers.
         [collective: the group]"""
-        try:
+        kept: list[Any] = []
+        out = ffi.new("nxd_ddp_t**")
+        with collective(lambda: context.data_group if group is None else group):
             names = list(params)
             if list(grads) != names:
                 raise InvalidArgument(f"grads: expected an array for each of {names}, in this "
@@ -51,21 +55,17 @@ class Ddp(Handle):
             described = [[_arrays.dltensor(b) for b in buffers] for buffers in (memory, sums)]
             tensors = [ffi.new("DLTensor*[]", [d[0] for d in row] or 1) for row in described]
             struct = Struct("nxd_ddp_options_t", options)
-        except Exception as error:
-            # The peers are in the call already, or about to be.
-            (context.data_group if group is None else group).reject("", error)
-            raise
-        kept: list[Any] = []
-        out = ffi.new("nxd_ddp_t**")
-        check(core.nxd_ddp_create_buffers(
-            context.pointer, ffi.NULL if group is None else group.pointer, strings(names, kept),
-            tensors[0], tensors[1], len(names), struct.pointer, out))
+            status = core.nxd_ddp_create_buffers(
+                context.pointer, ffi.NULL if group is None else group.pointer,
+                strings(names, kept), tensors[0], tensors[1], len(names), struct.pointer, out)
+        check(status)
         return cls(out[0], [memory, sums])
 
     @classmethod
     def over_module(cls, root: Any, **options: Unpack[DdpOptions]) -> Ddp:
         """Over the trainable parameters of a module. [collective: the data-parallel group]"""
-        struct = Struct("nxd_ddp_options_t", options)
+        with collective(lambda: root.context.data_group):
+            struct = Struct("nxd_ddp_options_t", options)
         out = ffi.new("nxd_ddp_t**")
         check(engine.nxd_ddp_create(root.pointer, struct.pointer, out))
         return cls(out[0], [root.kept])
@@ -139,8 +139,23 @@ class Ddp(Handle):
     def finish(self, **options: Unpack[FinishOptions]) -> float:
         """Completes the gradients, and gives their norm.
         [collective: tensor-, pipeline- and data-parallel groups]"""
+        out = ffi.new("double*")
+        check(finish(core.nxd_ddp_finish, self.pointer, options, out))
+        return out[0]
+
+
+def finish(function: Callable[..., int], pointer: Any, options: Mapping[str, Any],
+           *outputs: Any) -> int:
+    """A call that completes gradients over several groups of ranks."""
+    try:
         struct = Struct("nxd_finish_options_t", options)
-        return get("double*", core.nxd_ddp_finish, self.pointer, struct.pointer)
+    except Exception:
+        # The peers are in the call already, or about to be: options that no rank takes make it
+        # fail in all groups.
+        none = Struct("nxd_finish_options_t", {"scale": math.nan})
+        function(pointer, none.pointer, *outputs)
+        raise
+    return function(pointer, struct.pointer, *outputs)
 
 
 def sample_epoch(num_samples: int, ranks: int, rank: int, epoch: int, seed: int = 0,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from nxd._arrays import Buffer, buffer
@@ -290,9 +290,11 @@ class Group(Handle):
     def rendezvous(self, tag: str, payload: bytes = b"") -> list[bytes]:
         """Waits for all ranks at the place of this name, and gives what each has brought, by rank.
         [collective: group]"""
-        given = bytes(memoryview(payload))
         all_ranks = ffi.new("nxd_payloads_t**")
-        check(core.nxd_group_rendezvous(self.pointer, tag.encode(), given, len(given), all_ranks))
+        with collective(lambda: self):
+            given = bytes(memoryview(payload))
+            name = tag.encode()
+        check(core.nxd_group_rendezvous(self.pointer, name, given, len(given), all_ranks))
         data, size = ffi.new("const void**"), ffi.new("size_t*")
         found = []
         try:
@@ -302,3 +304,23 @@ class Group(Handle):
         finally:
             core.nxd_payloads_destroy(all_ranks[0])
         return found
+
+
+class collective:
+    """Around what Python does with the arguments of a collective call until the library has them:
+    a failure becomes the group's next call, since the peers are in it already, or about to be, and
+    would wait. The group is asked for then; None: of a call that no other rank is in."""
+
+    __slots__ = ("_group",)
+
+    def __init__(self, group: Callable[[], Group | None]) -> None:
+        self._group = group
+
+    def __enter__(self) -> None:
+        pass
+
+    def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
+        if isinstance(error, Exception):
+            group = self._group()
+            if group is not None:
+                group.reject("", error)

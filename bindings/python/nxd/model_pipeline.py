@@ -9,8 +9,9 @@ from nxd._handle import Struct, fill, get, pointers, strings, text
 from nxd.autograd import outputs_of
 from nxd.data_parallel import Ddp
 from nxd.errors import callback, check
+from nxd.group import collective
 from nxd.module import Module, Parameter
-from nxd.pipeline import Pipeline
+from nxd.pipeline import Pipeline, pipeline_group
 from nxd.raw import engine, ffi
 from nxd.tensors import Tensor
 
@@ -44,18 +45,19 @@ class ModulePipeline(Pipeline):
     def __init__(self, model: Module, inputs: Sequence[Tensor | None],
                  **options: Unpack[PpOptions]) -> None:
         given: dict[str, Any] = {**options}
-        for key, count in _COUNTS.items():
-            if given.get(key) is not None:
-                given[count] = len(given[key])
         kept: list[Any] = [model]
-        for key, callback in (("param_init", _param_init), ("leaf_rule", _leaf_rule)):
-            if given.get(key) is not None:
-                kept.append(ffi.new_handle((given[key], model)))
-                given[key], given[key + "_data"] = callback, kept[-1]
-        struct = Struct("nxd_pp_options_t", given, engine)
         out = ffi.new("nxd_pp_t**")
-        check(engine.nxd_pp_create(model.pointer, pointers("nxd_tensor_t", inputs), len(inputs),
-                                   struct.pointer, out))
+        with collective(lambda: pipeline_group(model.context)):
+            for key, count in _COUNTS.items():
+                if given.get(key) is not None:
+                    given[count] = len(given[key])
+            for key, callback in (("param_init", _param_init), ("leaf_rule", _leaf_rule)):
+                if given.get(key) is not None:
+                    kept.append(ffi.new_handle((given[key], model)))
+                    given[key], given[key + "_data"] = callback, kept[-1]
+            struct = Struct("nxd_pp_options_t", given, engine)
+            examples = pointers("nxd_tensor_t", inputs)
+        check(engine.nxd_pp_create(model.pointer, examples, len(inputs), struct.pointer, out))
         super().__init__(out[0], kept=kept)
         self.model = model
         self._ddp: Ddp | None = None
@@ -65,26 +67,27 @@ class ModulePipeline(Pipeline):
         name; those that are not named are left out. [collective: the pipeline-parallel group, and
         the data-parallel one if losses are averaged]"""
         out = ffi.new("double*")
-        if named:
-            kept: list[Any] = []
-            check(engine.nxd_pp_run_train_named(self.pointer, *_by_name(inputs, named, kept), out))
-            return out[0]
-        check(engine.nxd_pp_run_train(self.pointer, pointers("nxd_tensor_t", inputs), len(inputs),
-                                      out))
+        self._run("nxd_pp_run_train", inputs, named, out)
         return out[0]
+
+    def _run(self, function: str, inputs: Sequence[Tensor | None], named: dict[str, Tensor],
+             *outputs: Any) -> None:
+        kept: list[Any] = []
+        with collective(lambda: pipeline_group(self.model.context)):
+            given = (_by_name(inputs, named, kept) if named
+                     else (pointers("nxd_tensor_t", inputs), len(inputs)))
+        run = getattr(engine, function + "_named" if named else function)
+        check(run(self.pointer, *given, *outputs))
 
     def evaluate(self, *inputs: Tensor | None, num_outputs: int = 0,
                  **named: Tensor) -> tuple[float, Any]:
         """Forwards alone; gives the loss, and on the last stage's rank outputs. [collective: as
         train]"""
-        out, results = ffi.new("double*"), ffi.new("nxd_tensor_t*[]", num_outputs or 1)
-        if named:
-            kept: list[Any] = []
-            check(engine.nxd_pp_run_eval_named(self.pointer, *_by_name(inputs, named, kept), out,
-                                               results if num_outputs else ffi.NULL, num_outputs))
-            return out[0], outputs_of(results, num_outputs)
-        check(engine.nxd_pp_run_eval(self.pointer, pointers("nxd_tensor_t", inputs), len(inputs),
-                                     out, results if num_outputs else ffi.NULL, num_outputs))
+        out = ffi.new("double*")
+        with collective(lambda: pipeline_group(self.model.context)):
+            results = ffi.new("nxd_tensor_t*[]", num_outputs or 1)
+        self._run("nxd_pp_run_eval", inputs, named, out, results if num_outputs else ffi.NULL,
+                  num_outputs)
         return out[0], outputs_of(results, num_outputs)
 
     @property

@@ -10,7 +10,7 @@ from nxd._arrays import over_memory
 from nxd._handle import Handle, Struct, drop_user_data, get, read_struct, report, strings, text, \
     to_enum, user_data
 from nxd._raw import StepReport
-from nxd.data_parallel import Ddp
+from nxd.data_parallel import Ddp, finish
 from nxd.enums import DType, Hyperparameter, ParameterState
 from nxd.errors import callback, check
 from nxd.raw import core, engine, ffi
@@ -41,16 +41,14 @@ class Optimizer(Handle):
     def step(self, **options: Unpack[FinishOptions]) -> StepReport:
         """A step's end: completes the gradients, takes their norm, clips, updates.
         [collective: tensor-, pipeline- and data-parallel groups]"""
-        finish = Struct("nxd_finish_options_t", options)
         done = report("nxd_step_report_t")
-        check(core.nxd_optimizer_step(self.pointer, finish.pointer, done))
+        check(finish(core.nxd_optimizer_step, self.pointer, options, done))
         return read_struct(StepReport, done)
 
     def step_without_report(self, **options: Unpack[FinishOptions]) -> None:
         """The same without a report: the recorded device is not asked for the norm, so that the
         update runs, and fails, in mark_step()."""
-        finish = Struct("nxd_finish_options_t", options)
-        check(core.nxd_optimizer_step(self.pointer, finish.pointer, ffi.NULL))
+        check(finish(core.nxd_optimizer_step, self.pointer, options, ffi.NULL))
 
     def update(self) -> None:
         """Updates from gradients that are finished."""

@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import weakref
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 from nxd._arrays import over_dltensor
 from nxd._handle import Handle, Struct, drop_user_data, get, read_struct, report, text, to_enum, \
     user_data
 from nxd._raw import PpCall, PpReport, PpTask
-from nxd.enums import DType, PpScheduleKind
+from nxd.enums import Axis, DType, PpScheduleKind
 from nxd.errors import InvalidState, callback, check
+from nxd.group import collective
 from nxd.raw import core, ffi
 
 if TYPE_CHECKING:
@@ -19,6 +20,7 @@ if TYPE_CHECKING:
 
     from nxd._raw import PpCallbacksOptions, PpCosts
     from nxd.context import Context
+    from nxd.group import Group
 
 
 class PipelineSchedule(Handle):
@@ -60,6 +62,11 @@ class PipelineSchedule(Handle):
         struct, out = Struct("nxd_pp_costs_t", costs), report("nxd_pp_report_t")
         check(core.nxd_pp_schedule_get_report(self.pointer, struct.pointer, out))
         return read_struct(PpReport, out)
+
+
+def pipeline_group(context: Context) -> Group | None:
+    """The stages of a pipeline; None where the world is not laid out."""
+    return context.parallel_group(Axis.PIPELINE) if context.model_parallel else None
 
 
 class Value(NamedTuple):
@@ -127,8 +134,22 @@ class CallbackPipeline(Pipeline):
     def __init__(self, context: Context, stage: Stage, inputs: Sequence[Sequence[Value]],
                  outputs: Sequence[Sequence[Value]],
                  **options: Unpack[PpCallbacksOptions]) -> None:
-        # Held weakly, since a stage may well refer to its pipeline.
         self.stage = stage
+        kept: list[Any] = []
+        out = ffi.new("nxd_pp_t**")
+        with collective(lambda: pipeline_group(context)):
+            struct, callbacks = self._described(stage, inputs, outputs, options)
+            lists = (*_values(inputs, kept), *_values(outputs, kept))
+        # Held weakly, since a stage may well refer to its pipeline.
+        with user_data.given(weakref.ref(self)) as held:
+            callbacks.pointer.user_data = held
+            check(core.nxd_pp_create_callbacks(context.pointer, struct.pointer, *lists,
+                                               callbacks.pointer, out))
+        super().__init__(out[0])
+
+    def _described(self, stage: Stage, inputs: Sequence[Sequence[Value]],
+                   outputs: Sequence[Sequence[Value]],
+                   options: Mapping[str, Any]) -> tuple[Struct, Struct]:
         self._n_inputs = [len(chunk) for chunk in inputs]
         self._n_outputs = [len(chunk) for chunk in outputs]
         given: dict[str, Any] = {"virtual_size": len(inputs), **options}
@@ -138,12 +159,7 @@ class CallbackPipeline(Pipeline):
             "forward": _forward, "backward": _backward, "destroy": drop_user_data,
             "backward_input": _backward_input if split else None,
             "backward_weight": _backward_weight if split else None})
-        kept: list[Any] = []
-        with user_data.given(weakref.ref(self)) as held:
-            callbacks.pointer.user_data = held
-            super().__init__(get(
-                "nxd_pp_t**", core.nxd_pp_create_callbacks, context.pointer, struct.pointer,
-                *_values(inputs, kept), *_values(outputs, kept), callbacks.pointer))
+        return struct, callbacks
 
     def run(self, training: bool = True) -> float:
         """Forwards and backwards of all microbatches, or forwards alone; gives the mean loss.

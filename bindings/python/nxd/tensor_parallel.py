@@ -9,9 +9,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-from nxd._array_calls import ArrayCall, call, call_lists
+from nxd._array_calls import ArrayCall, Arrays, among, call_lists, described
 from nxd._handle import to_enum
 from nxd.enums import RegionMapping
+from nxd.errors import check
 from nxd.raw import core
 
 if TYPE_CHECKING:
@@ -60,7 +61,7 @@ def column_linears_forward(context: Context, x: Any, weights: Sequence[Any],
     """column_linear_forward of one x by several weights, such as those of query, key and value:
     under sequence_parallel x is gathered once. [collective: tensor-parallel group]"""
     call_lists(context, core.nxd_column_linears_forward, "nxd_column_linear_options_t", options,
-               len(weights), [("x", x), ("weights", weights), ("biases", biases)], [("ys", ys)])
+               [("x", x), ("weights", weights), ("biases", biases)], [("ys", ys)])
 
 
 def column_linears_backward(context: Context, x: Any, weights: Sequence[Any],
@@ -70,19 +71,27 @@ def column_linears_backward(context: Context, x: Any, weights: Sequence[Any],
     """Its gradients; that of x is one sum over weights and ranks.
     [collective: tensor-parallel group]"""
     call_lists(context, core.nxd_column_linears_backward, "nxd_column_linear_options_t", options,
-               len(weights), [("x", x), ("weights", weights), ("grad_ys", grad_ys)],
+               [("x", x), ("weights", weights), ("grad_ys", grad_ys)],
                [("grad_x", grad_x), ("grad_weights", grad_weights), ("grad_biases", grad_biases)])
 
 
 def region_mapping_forward(context: Context, mapping: RegionMapping | str, dim: int, x: Any,
                            y: Any) -> None:
     """Moves x into or out of a region. [collective: tensor-parallel group]"""
-    call(context, core.nxd_region_mapping_forward, (to_enum(RegionMapping, mapping), dim),
-         [("x", x)], (), [("y", y)], True)
+    _map_region(context, core.nxd_region_mapping_forward, mapping, dim, ("x", x), ("y", y))
 
 
 def region_mapping_backward(context: Context, mapping: RegionMapping | str, dim: int,
                             grad_y: Any, grad_x: Any) -> None:
     """Its gradient. [collective: tensor-parallel group]"""
-    call(context, core.nxd_region_mapping_backward, (to_enum(RegionMapping, mapping), dim),
-         [("grad_y", grad_y)], (), [("grad_x", grad_x)], True)
+    _map_region(context, core.nxd_region_mapping_backward, mapping, dim, ("grad_y", grad_y),
+                ("grad_x", grad_x))
+
+
+def _map_region(context: Context, function: Any, mapping: RegionMapping | str, dim: int,
+                given: tuple[str, Any], made: tuple[str, Any]) -> None:
+    arrays = Arrays()
+    with among(context):
+        read, written = described(arrays, [given], [made])
+        status = function(context.pointer, to_enum(RegionMapping, mapping), dim, *read, *written)
+    check(status)

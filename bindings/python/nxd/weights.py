@@ -9,9 +9,10 @@ from __future__ import annotations
 import os
 from typing import TYPE_CHECKING, Any
 
-from nxd._array_calls import call, reject
+from nxd._array_calls import Arrays, among, call, described
 from nxd._handle import Struct, to_enum
 from nxd.enums import Init
+from nxd.errors import check
 from nxd.raw import core
 
 if TYPE_CHECKING:
@@ -29,7 +30,7 @@ def shard_initialize(context: Context, name: str, init: Init | str, a: float, b:
     """Fills a shard with the initial values that the undivided weight of that name has."""
     struct = _options(dim, options)
     leading = (name.encode(), to_enum(Init, init), a, b, struct.pointer)
-    call(context, core.nxd_shard_initialize, leading, [], (), [("shard", shard)], False)
+    call(context, core.nxd_shard_initialize, leading, [], (), [("shard", shard)])
 
 
 def shard_set_full(context: Context, full: Any, shard: Any, dim: int | None = None,
@@ -37,19 +38,18 @@ def shard_set_full(context: Context, full: Any, shard: Any, dim: int | None = No
     """Copies this rank's part of a whole weight."""
     struct = _options(dim, options)
     call(context, core.nxd_shard_set_full, (), [("full", full)], (struct.pointer,),
-         [("shard", shard)], False)
+         [("shard", shard)])
 
 
 def shard_gather_full(context: Context, shard: Any, full: Any, dim: int | None = None,
                       **options: int) -> None:
     """Puts a whole weight together on every rank. [collective: tensor-parallel group]"""
-    try:
+    arrays = Arrays()
+    with among(context):
         struct = _options(dim, options)
-    except Exception as error:
-        reject(context, error)
-        raise
-    call(context, core.nxd_shard_gather_full, (), [("shard", shard)], (struct.pointer,),
-         [("full", full)], True)
+        read, written = described(arrays, [("shard", shard)], [("full", full)])
+        status = core.nxd_shard_gather_full(context.pointer, *read, struct.pointer, *written)
+    check(status)
 
 
 def shard_load_safetensors(context: Context, path: str | os.PathLike[str], name: str, shard: Any,
@@ -57,4 +57,4 @@ def shard_load_safetensors(context: Context, path: str | os.PathLike[str], name:
     """Reads this rank's part of a tensor, and no other bytes of it."""
     struct = _options(dim, options)
     leading = (os.fsencode(path), name.encode(), struct.pointer)
-    call(context, core.nxd_shard_load_safetensors, leading, [], (), [("shard", shard)], False)
+    call(context, core.nxd_shard_load_safetensors, leading, [], (), [("shard", shard)])

@@ -7,6 +7,7 @@ import selectors
 import tempfile
 import threading
 import time
+import types
 import unittest
 from unittest import mock
 import weakref
@@ -310,6 +311,58 @@ class Errors(unittest.TestCase):
             context.world.barrier()
 
         on_ranks(run)
+
+    def test_arguments_refused_here_are_told_to_the_peers(self):
+        """Calls whose arguments Python cannot hand over: peers hear of it at once, not when their
+        time is over, and the group goes on."""
+        values = [nxd.Value("h", (4,))]
+        stage = types.SimpleNamespace(forward=None, backward=None)
+
+        def pipeline(context, value):
+            empty, given = [[]], [[value]]
+            of = (empty, given) if context.rank == 0 else (given, empty)
+            return nxd.CallbackPipeline(context, stage, *of)
+
+        def optimizer(context):
+            ones = {"w": np.ones(4, "f4")}
+            return nxd.Sgd(nxd.Ddp.over_arrays(context, ones, {"w": np.ones(4, "f4")}))
+
+        calls = {
+            "payload": (lambda c, bad: c.world.rendezvous("a", 3 if bad else b"x"), "rank 1"),
+            "tag": (lambda c, bad: c.world.rendezvous(3 if bad else "a"), "rank 1"),
+            "ranks": (lambda c, bad: c.group(["0", 1] if bad else [0, 1]), "rank 1 rejected"),
+            "no list": (lambda c, bad: c.group(None if bad else [0, 1]), "rank 1 rejected"),
+            "name": (lambda c, bad: c.group([0, 1], 3 if bad else "pair"), "rank 1 rejected"),
+            "batch": (lambda c, bad: nxd.DataLoader(c, [__file__], "2" if bad else 1, 4,
+                                                    format="bytes"), "rank 1"),
+            "value": (lambda c, bad: pipeline(
+                c, values[0]._replace(dtype="f33") if bad else values[0]), "f33"),
+            "shape": (lambda c, bad: pipeline(
+                c, values[0]._replace(shape=("4",)) if bad else values[0]), "rank 1"),
+            "option": (lambda c, bad: optimizer(c).step(max_norm="x" if bad else 1.0), "rank 1"),
+            "finish": (lambda c, bad: optimizer(c).step_without_report(
+                **({"nothing": 1} if bad else {})), "rank 1"),
+            "layout": (lambda c, bad: c.init_model_parallel(
+                tensor_parallel_size="2" if bad else 2), "rank 1"),
+            "mapping": (lambda c, bad: nxd.region_mapping_forward(
+                c, "nowhere" if bad else "copy_to", 0, np.ones(2, "f4"),
+                np.ones(2, "f4")), "rank 1")}
+
+        def run(context, name):
+            call, reason = calls[name]
+            bad = context.rank == 1
+            with self.assertRaises(Exception if bad else nxd.InvalidArgument) as caught:
+                call(context, bad)
+            if not bad:
+                self.assertRegex(str(caught.exception), reason)
+                self.assertEqual(caught.exception.info.root_rank, 1)
+            context.world.barrier()
+
+        layouts = {"value": {"pipeline_parallel_size": 2}, "shape": {"pipeline_parallel_size": 2},
+                   "option": {}, "finish": {}, "mapping": {"tensor_parallel_size": 2}}
+        for name in calls:
+            with self.subTest(name):
+                on_ranks(lambda context: run(context, name), layout=layouts.get(name))
 
     def test_peers_read_the_reason(self):
         good, bad = np.ones(4, "f4"), [1, 2, 3, 4]
