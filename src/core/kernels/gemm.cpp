@@ -9,8 +9,10 @@
 //   bf16 without such instructions  as f32, rounded once
 // A primitive is made once for a shape and kept by its thread (matmul_cache.h).
 //
-// A team divides the rows or the columns of the result; no sum is divided. The result therefore has
-// the same bits for any number of threads.
+// A team divides the rows or the columns of the result; no sum is divided. The result has the same
+// bits for any number of threads. The whole product chooses its way, and its tiles follow. Where
+// oneDNN sums an element in an order that depends on its call, tiles are those of the shape alone,
+// and one thread forms the same ones (product_tiles.h).
 //
 // Example: a linear layer of 4096 inputs and 6144 outputs, 512 tokens, tensor parallelism over
 // three ranks, so 2048 outputs each. A rank makes three products: forward [512, 4096] by [2048,
@@ -31,33 +33,15 @@
 #include "core/kernels/matmul_cache.h"
 #include "core/kernels/memory_pool.h"
 #include "core/kernels/parallel.h"
+#include "core/kernels/product_tiles.h"
 
 namespace nxd::kernels {
 namespace {
-
-// oneDNN takes its slow path when a row stride is not the row's length. Copying pays from about
-// this many multiplications per copied element on.
-constexpr int64_t kCopyPays = 48;
-
-// oneDNN's matmul reads operands where they lie. From about this many multiplications on they leave
-// the cache, and copying blocks of them into the order of the inner loop pays; rows that are no
-// multiple of the vector's length then cost nothing.
-constexpr int64_t kPackingPays = 1 << 26;
 
 // Rows whose f32 sums are formed at a time before they are rounded to 16 bits or added to what is
 // there, so that the sums stay in a cache; and the most memory for sums that cannot be split.
 constexpr int64_t kSumBytes = 16 << 20;
 constexpr int64_t kLeastRows = 256;
-constexpr int64_t kMostSumBytes = 64 << 20;
-
-// A team divides products from this many multiplications on, into tiles of some rows or columns:
-// of a multiple of the unit, and of at least the size where each thread gets several. Each tile
-// copies all of the other operand, so few are better; but where other programs run a thread that
-// gets less of its core then takes fewer of them.
-constexpr int64_t kWorthSplitting = 1 << 20;
-constexpr int64_t kTileUnit = 64;
-constexpr int64_t kTileSize = 512;
-constexpr int64_t kTilesPerThread = 4;
 
 struct ThreadState {
   dnnl::stream stream{onednn::cpu_engine()};
@@ -139,14 +123,6 @@ void run_primitive(ThreadState& state, const GemmArgs& args, bool inner_product)
   matmul.run(state.stream, args, state.scratch.get(matmul.scratch_bytes()));
 }
 
-bool is_large(const GemmArgs& args) {
-  return args.m * args.n >= kPackingPays / std::max<int64_t>(args.k, 1);
-}
-
-bool takes_sgemm(const GemmArgs& args) {
-  return args.in_dtype == NXD_DTYPE_F32 && !args.bias && is_large(args);
-}
-
 // Takes any strides.
 void run_sgemm(const GemmArgs& args) {
   const auto letter = [](Trans trans) { return trans == Trans::kYes ? 'T' : 'N'; };
@@ -170,13 +146,13 @@ void run_inner_product(ThreadState& state, const GemmArgs& args) {
 }
 
 // True if a large product of dense operands was done by inner products.
-bool run_packing(ThreadState& state, const GemmArgs& args) {
+bool run_packing(ThreadState& state, const Product& args) {
   const bool trans_a = args.trans_a == Trans::kYes;
   const bool trans_b = args.trans_b == Trans::kYes;
   const bool dense = args.lda == (trans_a ? args.m : args.k) &&
                      args.ldb == (trans_b ? args.k : args.n) && args.ldc == args.n;
   const bool bias_fits = !args.bias || (trans_b && !args.accumulate);
-  if (!is_large(args) || !dense || (trans_a && trans_b) || !bias_fits) return false;
+  if (!args.large || !dense || (trans_a && trans_b) || !bias_fits) return false;
   const bool needs_sums = args.accumulate || args.out_dtype != NXD_DTYPE_F32;
   const auto row_bytes = args.n * static_cast<int64_t>(sizeof(float));
   if (!needs_sums) {
@@ -184,7 +160,7 @@ bool run_packing(ThreadState& state, const GemmArgs& args) {
     return true;
   }
   if (trans_a) {
-    if (args.m * row_bytes > kMostSumBytes) return false;
+    if (!args.sums_fit) return false;
     run_inner_product(state, args);
     return true;
   }
@@ -204,34 +180,34 @@ bool run_packing(ThreadState& state, const GemmArgs& args) {
 }
 
 // Any product; dense ones take the fastest way.
-void run_product(ThreadState& state, const GemmArgs& args) {
-  if (takes_sgemm(args)) return run_sgemm(args);
+void run_product(ThreadState& state, const Product& args) {
+  if (args.takes_sgemm()) return run_sgemm(args);
   if (!run_packing(state, args)) run_primitive(state, args, false);
 }
 
 // Runs with dense operands where copying them pays. A single column is always made dense: oneDNN
 // 3.7 takes its elements to lie side by side, whatever the stride.
-void run_dense(ThreadState& state, GemmArgs args) {
-  if (takes_sgemm(args)) return run_sgemm(args);
+void run_dense(ThreadState& state, Product args) {
+  if (args.takes_sgemm()) return run_sgemm(args);
   const bool trans_a = args.trans_a == Trans::kYes;
   const bool trans_b = args.trans_b == Trans::kYes;
   const int64_t a_cols = trans_a ? args.m : args.k;
   const int64_t b_cols = trans_b ? args.k : args.n;
-  if (args.lda != a_cols && (args.n >= kCopyPays || a_cols == 1)) {
+  if (args.lda != a_cols && (args.copies_a || a_cols == 1)) {
     args.a = dense_copy(state.copies[0], args.a, trans_a ? args.k : args.m, a_cols, args.lda,
                         args.in_dtype);
     args.lda = a_cols;
   }
-  if (args.ldb != b_cols && (args.m >= kCopyPays || b_cols == 1)) {
+  if (args.ldb != b_cols && (args.copies_b || b_cols == 1)) {
     args.b = dense_copy(state.copies[1], args.b, trans_b ? args.n : args.k, b_cols, args.ldb,
                         args.in_dtype);
     args.ldb = b_cols;
   }
-  if (args.ldc == args.n || (args.k < kCopyPays && args.n > 1)) {
+  if (args.ldc == args.n || (!args.copies_c && args.n > 1)) {
     run_product(state, args);
     return;
   }
-  GemmArgs inner = args;
+  Product inner = args;
   inner.c = dense_copy(state.copies[2], args.accumulate ? args.c : nullptr, args.m, args.n,
                        args.ldc, args.out_dtype);
   inner.ldc = args.n;
@@ -246,10 +222,10 @@ float* widened(Workspace& space, const void* data, int64_t rows, int64_t cols, i
 }
 
 // BF16 on a machine whose oneDNN has no BF16 product: in f32, rounded at the end.
-void run_widened(ThreadState& state, const GemmArgs& args) {
+void run_widened(ThreadState& state, const Product& args) {
   const bool trans_a = args.trans_a == Trans::kYes;
   const bool trans_b = args.trans_b == Trans::kYes;
-  GemmArgs wide = args;
+  Product wide = args;
   wide.in_dtype = wide.out_dtype = NXD_DTYPE_F32;
   wide.lda = trans_a ? args.m : args.k;
   wide.ldb = trans_b ? args.k : args.n;
@@ -307,7 +283,7 @@ bool has_bf16_matmul() {
 }
 
 // A product on this thread alone.
-void run_here(const GemmArgs& args) {
+void run_here(const Product& args) {
   const OneThread one;
   try {
     ThreadState& state = thread_state();
@@ -323,50 +299,16 @@ void run_here(const GemmArgs& args) {
   }
 }
 
-// A product as products of some rows or some columns of C each, for a team.
-class Tiles {
- public:
-  explicit Tiles(const GemmArgs& args) : args_(args) {
-    const int64_t threads = team_size();
-    if (threads <= 1 || args.m * args.n < kWorthSplitting / args.k) return;
-    // Columns of C are no dense matrix, which only sgemm takes as it is.
-    const bool few_rows = args.m < kTileUnit * threads;
-    by_columns_ = few_rows || (args.in_dtype == NXD_DTYPE_F32 && args.n > 2 * args.m);
-    const int64_t size = by_columns_ ? args.n : args.m;
-    units_ = (size + kTileUnit - 1) / kTileUnit;
-    const int64_t per_thread =
-        std::clamp<int64_t>(size / (kTileSize * threads), 1, kTilesPerThread);
-    count_ = std::min(units_, per_thread * threads);
-  }
-
-  int64_t count() const { return count_; }
-
-  GemmArgs at(int64_t index) const {
-    GemmArgs tile = args_;
-    if (count_ == 1) return tile;
-    const auto in_size = static_cast<int64_t>(dtype_size(args_.in_dtype));
-    const auto out_size = static_cast<int64_t>(dtype_size(args_.out_dtype));
-    int64_t& size = by_columns_ ? tile.n : tile.m;
-    const int64_t begin = units_ * index / count_ * kTileUnit;
-    size = std::min(size, units_ * (index + 1) / count_ * kTileUnit) - begin;
-    if (by_columns_) {
-      const int64_t stride = args_.trans_b == Trans::kYes ? args_.ldb : 1;
-      tile.b = static_cast<const char*>(args_.b) + begin * stride * in_size;
-      tile.c = static_cast<char*>(args_.c) + begin * out_size;
-      if (args_.bias) tile.bias = static_cast<const char*>(args_.bias) + begin * out_size;
-    } else {
-      const int64_t stride = args_.trans_a == Trans::kYes ? 1 : args_.lda;
-      tile.a = static_cast<const char*>(args_.a) + begin * stride * in_size;
-      tile.c = static_cast<char*>(args_.c) + begin * args_.ldc * out_size;
-    }
-    return tile;
-  }
-
- private:
-  const GemmArgs& args_;
-  int64_t count_ = 1, units_ = 1;
-  bool by_columns_ = false;
-};
+// True if oneDNN sums the elements of a product in the same order whatever its rows and columns.
+// Its loops for AVX-512 do, but for those of sgemm, which large inner products in f32 call too;
+// others do not, such as those for AVX2.
+bool sums_alike(const Product& product) {
+  if (product.large && product.in_dtype == NXD_DTYPE_F32) return false;
+  if (product.in_dtype == NXD_DTYPE_BF16 && !has_bf16_matmul()) return false;
+  static const bool has_avx512 =
+      (dnnl_get_effective_cpu_isa() & dnnl_cpu_isa_avx512_core) == dnnl_cpu_isa_avx512_core;
+  return has_avx512;
+}
 
 }  // namespace
 
@@ -382,7 +324,8 @@ void gemm(const GemmArgs& given) {
   check_argument(given.a && given.b, "gemm: expected pointers a and b, got NULL");
   GemmArgs args = given;
   normalize_strides(args);
-  const Tiles tiles(args);
+  const Product product(args);
+  const ProductTiles tiles(product, sums_alike(product) ? team_size() : 0);
   parallel_ranges(tiles.count(), args.m * args.n / tiles.count() * args.k,
                   [&](int64_t begin, int64_t end) {
                     for (int64_t i = begin; i < end; ++i) run_here(tiles.at(i));

@@ -35,7 +35,7 @@ struct GemmArgs {
   const void* bias = nullptr;
 };
 
-// Runs on the calling thread's OpenMP team. Any number of threads may call at once: primitives and
+// Runs on the calling thread's team, whose size changes no bit. Any number of threads may call at once: primitives and
 // scratch memory are kept per thread.
 void gemm(const GemmArgs& args);
 

@@ -25,6 +25,7 @@ void* address_of(const char* function);
 // a symbol undefined, which the linker rejects.
 #define dnnl_engine_create NXD_ONEDNN(dnnl_engine_create)
 #define dnnl_engine_destroy NXD_ONEDNN(dnnl_engine_destroy)
+#define dnnl_get_effective_cpu_isa NXD_ONEDNN(dnnl_get_effective_cpu_isa)
 #define dnnl_inner_product_backward_data_desc_init \
   NXD_ONEDNN(dnnl_inner_product_backward_data_desc_init)
 #define dnnl_inner_product_backward_data_primitive_desc_create \

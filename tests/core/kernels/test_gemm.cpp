@@ -269,6 +269,59 @@ void threads_at_once(void**) {
   for (const auto& out : got) assert_true(out == want);
 }
 
+// All threads compute the bits that one computes, though they divide the product.
+void check_threads(const Case& c, uint64_t seed) {
+  Buffer a(c.in, c.m * c.k, seed);
+  Buffer b(c.in, c.n * c.k, seed + 1);
+  Buffer bias(c.out, c.n, seed + 2);
+  const Buffer before(c.out, c.m * c.n, seed + 3);
+  GemmArgs args{.m = c.m, .n = c.n, .k = c.k, .in_dtype = c.in, .out_dtype = c.out};
+  args.trans_a = c.trans_a ? Trans::kYes : Trans::kNo;
+  args.trans_b = c.trans_b ? Trans::kYes : Trans::kNo;
+  args.a = a.data(), args.lda = c.trans_a ? c.m : c.k;
+  args.b = b.data(), args.ldb = c.trans_b ? c.k : c.n;
+  args.ldc = c.n;
+  args.accumulate = c.accumulate;
+  if (c.bias) args.bias = bias.data();
+  Buffer alone = before;
+  for (const int threads : {1, 2, 3, 4, 8}) {
+    omp_set_num_threads(threads);
+    Buffer out = before;
+    args.c = out.data();
+    gemm(args);
+    if (threads == 1) alone = out;
+    if (out == alone) continue;
+    std::fprintf(stderr, "%s -> %s %lld x %lld x %lld%s%s, %d threads: other bits\n",
+                 dtype_name(c.in), dtype_name(c.out), static_cast<long long>(c.m),
+                 static_cast<long long>(c.n), static_cast<long long>(c.k),
+                 c.trans_a ? ", A transposed" : "", c.trans_b ? ", B transposed" : "", threads);
+    fail();
+  }
+}
+
+// Around the size from which products are large; ragged, wide and narrow ones; sums of many terms,
+// of which sgemm takes some at a time; one whose tiles have few columns more than a unit.
+void threads_change_no_bit(void**) {
+  const int64_t sizes[][3] = {{512, 512, 256},  {512, 512, 255}, {509, 517, 300},  {300, 260, 1100},
+                              {1030, 600, 900}, {64, 4096, 512}, {64, 8192, 160},  {1100, 96, 900},
+                              {64, 65, 1000},   {257, 130, 70},  {1000, 100, 333}, {64, 32768, 32}};
+  const nxd_dtype_t dtypes[][2] = {{NXD_DTYPE_F32, NXD_DTYPE_F32},
+                                   {NXD_DTYPE_BF16, NXD_DTYPE_F32},
+                                   {NXD_DTYPE_BF16, NXD_DTYPE_BF16}};
+  const int before = omp_get_max_threads();
+  uint64_t seed = 9000;
+  for (const auto& size : sizes) {
+    for (const auto& dtype : dtypes) {
+      for (int form = 0; form < 12; ++form) {
+        check_threads({size[0], size[1], size[2], (form & 1) != 0, (form & 2) != 0, 0, 0, 0,
+                       dtype[0], dtype[1], form / 4 == 1, form / 4 == 2},
+                      seed++);
+      }
+    }
+  }
+  omp_set_num_threads(before);
+}
+
 // The same thread with another team: primitives of one size must not serve the other.
 void team_size_changes(void**) {
   const int before = omp_get_max_threads();
@@ -324,6 +377,7 @@ int main() {
       cmocka_unit_test(batches),
       cmocka_unit_test(cache_evicts),
       cmocka_unit_test(threads_at_once),
+      cmocka_unit_test(threads_change_no_bit),
       cmocka_unit_test(team_size_changes),
       cmocka_unit_test(bad_arguments_are_refused),
   };
