@@ -6,6 +6,7 @@
 #include <torch/csrc/autograd/variable.h>
 
 #include "engine/autograd/caller_engine.h"
+#include "engine/device/recorder.h"
 #include "engine/ops/autocast.h"
 #include "engine/own_products.h"
 #include "engine/tensor/call_tracer.h"
@@ -33,6 +34,7 @@ class PassOnThisThread {
 
  private:
   const AutocastPause casts_;
+  const HostTensorScope host_tensors_;  // a forward may have saved some that it computed with
   static thread_local int depth_;
 };
 

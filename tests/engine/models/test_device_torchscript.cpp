@@ -36,15 +36,17 @@ jit::Module batch_norm() {
   return made;
 }
 
-// Its code makes tensors on the CPU, and on no device that it names; has constants, and a tensor
-// that is neither a parameter nor a buffer; writes in place, drops and draws; and changes views in
-// place.
+// Its code makes tensors on the CPU, and on no device that it names; has constants, and
+// tensors that are neither parameters nor buffers; writes in place, drops and draws; and changes
+// views in place.
 jit::Module net() {
   jit::Module made("__torch__.Net"), head("__torch__.Head");
   made.register_module("first", linear("First", 6, 8, at::kFloat));
   made.register_module("norm", batch_norm());
   made.register_module("drop", function("Drop", "torch.dropout(x, 0.25, self.training)"));
   made.register_attribute("shift", c10::TensorType::get(), numbers({8}, 7, at::kFloat));
+  made.register_attribute("scales", c10::ListType::ofTensors(),
+                          c10::List<at::Tensor>({numbers({8}, 9, at::kFloat) + 1}));
   head.register_module("last", linear("Last", 8, 6, at::kFloat));
   head.define(R"(
     def forward(self, x: Tensor) -> Tensor:
@@ -57,7 +59,7 @@ jit::Module net() {
   made.register_module("head", head);
   made.define(R"(
     def forward(self, x: Tensor) -> Tensor:
-      y = self.first.forward(x) + self.shift
+      y = self.first.forward(x) * self.scales[0] + self.shift
       y.transpose_(0, 1)
       y = torch.elu(self.norm.forward(torch.t(y)))
       y = self.drop.forward(y) * torch.tensor([1.0, 0.5, 1.0, 0.5, 1.0, 0.5, 1.0, 0.5])
