@@ -85,14 +85,15 @@ class Attention {
   }
 
   // Scores of a block: q [rows, head_dim] with keys from first_key on.
-  ScoreBlock scores(Buffers& buffers, const Bf16* q, const Bf16* k, const float* bias,
-                    int64_t first_row, int64_t rows, int64_t first_key, int64_t cols) const {
+  ScoreBlock scores(Buffers& buffers, const SeenKeys& seen, const Bf16* q, const Bf16* k,
+                    const float* bias, int64_t first_row, int64_t rows, int64_t first_key,
+                    int64_t cols) const {
     ScoreBlock block;
     block.rows = rows;
     block.cols = cols;
     block.scores = buffers.scores.get<float>(kQueryBlock * kKeyBlock * sizeof(float));
     block.bias = bias ? bias + first_key : nullptr;
-    block.first_visible = shape_.causal ? first_row + plan_.keys().offset + 1 - first_key : cols;
+    block.first_visible = shape_.causal ? first_row + seen.offset + 1 - first_key : cols;
     block.window = shape_.window;
     block.scale = static_cast<float>(shape_.scale);
     block.exponent_scale = plan_.exponent_scale();
@@ -150,10 +151,11 @@ struct Forward : Attention {
     std::fill_n(sum, rows, 0.0F);
     auto* sums =
         buffers.accumulator.get<float>(static_cast<size_t>(kQueryBlock * d) * sizeof(float));
-    const int64_t first = plan_.keys().begin(row), limit = plan_.keys().end(row + rows - 1);
+    const SeenKeys& seen = plan_.keys(b);
+    const int64_t first = seen.begin(row), limit = seen.end(row + rows - 1);
     for (int64_t key = first; key < limit; key += kKeyBlock) {
       const int64_t cols = std::min(kKeyBlock, limit - key);
-      ScoreBlock block = scores(buffers, queries, keys, mask, row, rows, key, cols);
+      ScoreBlock block = scores(buffers, seen, queries, keys, mask, row, rows, key, cols);
       block.kept = kept(buffers, b, h, row, key, block);
       softmax_step(block, d, max, sum, sums);
       product(Trans::kNo, Trans::kNo, rows, d, cols, block.probabilities, skip_rows(values, key),
@@ -210,11 +212,12 @@ struct Backward : Attention {
         buffers.accumulator.get<float>(static_cast<size_t>(kQueryBlock * d) * sizeof(float));
     auto* dp = buffers.dscores.get<float>(block_bytes);
     auto* ds = buffers.dgrads.get<Bf16>(bytes(kQueryBlock * kKeyBlock));
-    const int64_t first = plan_.keys().begin(row), limit = plan_.keys().end(row + rows - 1);
+    const SeenKeys& seen = plan_.keys(b);
+    const int64_t first = seen.begin(row), limit = seen.end(row + rows - 1);
     if (limit <= first) std::fill_n(sums, rows * d, 0.0F);
     for (int64_t key = first; key < limit; key += kKeyBlock) {
       const int64_t cols = std::min(kKeyBlock, limit - key);
-      ScoreBlock block = scores(buffers, queries, head.keys, head.mask, row, rows, key, cols);
+      ScoreBlock block = scores(buffers, seen, queries, head.keys, head.mask, row, rows, key, cols);
       block.kept = kept(buffers, b, h, row, key, block);
       product(Trans::kNo, Trans::kYes, rows, cols, d, grads, skip_rows(head.values, key), dp,
               false);

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cstdint>
 #include <numbers>
+#include <vector>
 
 #include "core/base/dtype.h"
 #include "core/kernels/attention.h"
@@ -10,18 +11,23 @@
 
 namespace nxd::kernels {
 
-// Query row r sees the keys of [begin(r), end(r)).
+// Query row r sees no keys but those of [begin(r), end(r)); a mask may hide some of these too.
 struct SeenKeys {
   int64_t length = 0;  // keys
   bool causal = false;
   int64_t offset = 0;  // of the last key that query 0 sees
   int64_t window = 0;
+  // The mask keeps no key outside of these, and all within unless it has holes.
+  int64_t first_kept = 0, kept_end = 0;
+  bool holes = false;
 
+  // Neither decreases from row to row; a row without keys may have begin above end.
   int64_t end(int64_t row) const {
-    return causal ? std::clamp<int64_t>(row + offset + 1, 0, length) : length;
+    return causal ? std::clamp<int64_t>(row + offset + 1, 0, kept_end) : kept_end;
   }
   int64_t begin(int64_t row) const {
-    return window == 0 ? 0 : std::clamp<int64_t>(row + offset + 1 - window, 0, length);
+    return window == 0 ? first_kept
+                       : std::clamp<int64_t>(row + offset + 1 - window, first_kept, length);
   }
 };
 
@@ -33,7 +39,10 @@ class AttentionPlan {
   nxd_dtype_t dtype() const { return dtype_; }
   const AttentionShape& shape() const { return shape_; }
   int64_t group() const { return group_; }  // query heads of a key/value head
-  const SeenKeys& keys() const { return keys_; }
+  // Of a batch entry.
+  const SeenKeys& keys(int64_t b) const {
+    return keys_[shape_.key_mask ? static_cast<size_t>(b) : 0];
+  }
 
   // Calls task(batch entry, key/value head) for all. They are split over the team where there are
   // enough of them; otherwise task finds the whole team.
@@ -78,16 +87,19 @@ class AttentionPlan {
   // Scores times this are exponents of 2.
   float exponent_scale() const { return static_cast<float>(shape_.scale * std::numbers::log2e); }
 
-  // The mask of a batch entry as what is added to scores [key_length], or null.
+  // The mask of a batch entry as what is added to scores [key_length], or null where begin() and
+  // end() say all.
   const float* bias(float* space, int64_t b) const;
 
  private:
+  SeenKeys keys_of(int64_t b) const;
   double seen() const;
+  double seen_unmasked() const;
 
   nxd_dtype_t dtype_;
   AttentionShape shape_;
   int64_t group_;
-  SeenKeys keys_;
+  std::vector<SeenKeys> keys_;  // by batch entry with a mask, else one
 };
 
 }  // namespace nxd::kernels

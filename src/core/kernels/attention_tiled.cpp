@@ -79,7 +79,7 @@ struct HeadWork {
   }
 
   AttentionHead head(HeadBuffers& buffers, int64_t b) const {
-    AttentionHead head{plan.keys()};
+    AttentionHead head{plan.keys(b)};
     head.dtype = plan.dtype();
     head.head_dim = shape().head_dim;
     head.width = width();

@@ -26,11 +26,24 @@ template <int kRows, int kVectors>
 struct TileMask {
   const AttentionHead& head;
   int64_t row, key;
-  bool whole;  // every row sees every key
+  bool whole;   // every row sees every key
+  bool hidden;  // the mask keeps none of them
 
   TileMask(const AttentionHead& h, int64_t first_row, int64_t first_key)
       : head(h), row(first_row), key(first_key) {
-    whole = !h.bias && h.end(row) >= key + kVectors * kStep && h.begin(row + kRows - 1) <= key;
+    whole = h.end(row) >= key + kVectors * kStep && h.begin(row + kRows - 1) <= key;
+    hidden = false;
+    if (h.bias) {
+      whole = whole && all_are(0.0F);
+      hidden = all_are(-HUGE_VALF);
+    }
+  }
+  HWY_INLINE bool all_are(float value) const {
+    bool all = true;
+    for (int64_t n = 0; n < kVectors; ++n) {
+      all = all && hn::AllTrue(kD, hn::Eq(bias(n), hn::Set(kD, value)));
+    }
+    return all;
   }
   HWY_INLINE auto seen(int64_t r, int64_t n) const {
     const int64_t first = key + n * kStep;
@@ -80,10 +93,15 @@ HWY_INLINE void score_tile(const ForwardBlock& block, int64_t strip, int64_t key
   const int64_t row_words = head.row_words(), depth = head.depth();
   const Left<kTall> queries(block.rows.queries + strip * row_words, row_words, 1);
   const float* panel = head.key_panels + key * depth;
+  const TileMask<kTall, kVectors> mask(head, block.rows.first_row + strip, key);
   Tile<Words, kTall, kVectors> tile;
+  if (mask.hidden) {
+    tile.each([&](auto r, auto n) NXD_INLINE_LAMBDA { tile.sum[r][n] = set(kHidden); });
+    tile.store(block.scores_of(strip, key), ForwardBlock::kStride);
+    return;
+  }
   tile.clear();
   for (int64_t d = 0; d < depth; ++d) tile.add(queries, d, panel + d * kPanel);
-  const TileMask<kTall, kVectors> mask(head, block.rows.first_row + strip, key);
   const V scale = set(head.exponent_scale);
   tile.each([&](auto r, auto n)
                 NXD_INLINE_LAMBDA { tile.sum[r][n] = hn::Mul(tile.sum[r][n], scale); });
@@ -280,6 +298,11 @@ HWY_INLINE void gradient_tile(const AttentionHead& head, const AttentionGradient
   const Left<kShort> grads(block.grads + row * row_words, row_words, 1);
   const float* keys = head.key_panels + key * depth;
   const float* values = head.value_panels + key * depth;
+  const TileMask<kShort, kVectors> mask(head, block.rows.first_row + row, key);
+  if (mask.hidden) {
+    places.template store_zeros<kVectors>(0);
+    return;
+  }
   Tile<Words, kShort, kVectors> scores, products;
   scores.clear();
   products.clear();
@@ -287,7 +310,6 @@ HWY_INLINE void gradient_tile(const AttentionHead& head, const AttentionGradient
     scores.add(queries, d, keys + d * kPanel);
     products.add(grads, d, values + d * kPanel);
   }
-  const TileMask<kShort, kVectors> mask(head, block.rows.first_row + row, key);
   const V scale = set(head.scale), exponent_scale = set(head.exponent_scale);
   // Scores become probabilities, and products score gradients.
   const auto finish = [&](auto r, auto n, V bias, const auto& hide) NXD_INLINE_LAMBDA {

@@ -35,8 +35,8 @@ struct GemmArgs {
   const void* bias = nullptr;
 };
 
-// Runs on the calling thread's team, whose size changes no bit. Any number of threads may call at once: primitives and
-// scratch memory are kept per thread.
+// Runs on the calling thread's team, whose size changes no bit. Any number of threads may call at
+// once: primitives and scratch memory are kept per thread.
 void gemm(const GemmArgs& args);
 
 // Floating-point operations per second of [n, n] x [n, n] by oneDNN's matmul on plain row-major

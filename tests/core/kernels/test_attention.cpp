@@ -217,12 +217,21 @@ void check_results(const Problem& p) {
   check_close("dv", p.dv.values, want.dv, tol);
 }
 
-void check_case(const Case& c, uint64_t seed = 1) {
-  Problem p(c, seed);
+// With the mask given, or with the case's own.
+void check_case(const Case& c, uint64_t seed = 1, const std::vector<uint8_t>& mask = {}) {
+  const auto problem = [&] {
+    Problem p(c, seed);
+    if (!mask.empty()) {
+      p.mask = mask;
+      p.shape.key_mask = p.mask.data();
+    }
+    return p;
+  };
+  Problem p = problem();
   p.run();
   check_results(p);
   if (c.dtype == NXD_DTYPE_F32 || !has_attention_tiles(c.dtype)) return;
-  Problem tiled(c, seed);
+  Problem tiled = problem();
   tiled.run_tiled();
   check_results(tiled);
 }
@@ -308,6 +317,53 @@ void masked_keys(void**) {
     for (const bool causal : {false, true}) {
       check_case({dtype, 3, 45, 45, 4, 2, 16, causal, true, Layout::kSeqMajor});
       check_case({dtype, 2, 20, 700, 2, 2, 16, causal, true, Layout::kHeadMajor});
+    }
+  }
+}
+
+// Batch entries with padding on the left, on the right and on both sides; with holes of one key and
+// of whole tiles; with five keys, none and all.
+std::vector<uint8_t> paddings(int64_t keys) {
+  std::vector<uint8_t> mask;
+  for (int64_t entry = 0; entry < 7; ++entry) {
+    for (int64_t i = 0; i < keys; ++i) {
+      const bool left = i >= 2 * keys / 5, right = i < 3 * keys / 5 + 1;
+      const bool holes = i % 7 != 3 && (i < keys / 3 || i > keys / 3 + 100) && i > 40;
+      const bool kept[] = {left, right, left && right, holes, i / 5 == keys / 10, false, true};
+      mask.push_back(kept[entry]);
+    }
+  }
+  return mask;
+}
+
+void padded_keys(void**) {
+  const std::vector<uint8_t> mask = paddings(333), many = paddings(1100);
+  for (const nxd_dtype_t dtype : {NXD_DTYPE_F32, NXD_DTYPE_BF16}) {
+    for (const bool causal : {false, true}) {
+      check_case({dtype, 7, 333, 333, 2, 1, 24, causal, false, Layout::kSeqMajor}, 1, mask);
+      check_case({dtype, 7, 40, 1100, 1, 1, 8, causal, false, Layout::kSeqMajor}, 2, many);
+      check_case({dtype, 7, 350, 333, 1, 1, 8, causal, false, Layout::kSeqMajor, 0, 0.8}, 3, mask);
+    }
+    check_case({dtype, 7, 333, 333, 2, 1, 16, true, false, Layout::kSeqMajor, 50}, 4, mask);
+    check_case({dtype, 7, 100, 333, 2, 2, 16, true, false, Layout::kHeadMajor, 150}, 5, mask);
+  }
+}
+
+// Operations are those of the pairs of a query and a key that it sees.
+void operations_count_kept_keys(void**) {
+  for (const int64_t window : {-1, 0, 50}) {
+    for (const int64_t queries : {333, 40, 400}) {
+      Problem p({NXD_DTYPE_F32, 7, queries, 333, 4, 2, 8, window >= 0, false, Layout::kSeqMajor,
+                 std::max<int64_t>(window, 0)});
+      p.mask = paddings(333);
+      p.shape.key_mask = p.mask.data();
+      double pairs = 0;
+      for (int64_t b = 0; b < 7; ++b) {
+        for (int64_t i = 0; i < queries; ++i) {
+          for (int64_t j = 0; j < 333; ++j) pairs += p.sees(b, i, j);
+        }
+      }
+      assert_true(AttentionPlan(NXD_DTYPE_F32, p.shape).operations(2) == 2.0 * 2 * 4 * 8 * pairs);
     }
   }
 }
@@ -437,6 +493,8 @@ int main() {
       cmocka_unit_test(several_key_blocks),
       cmocka_unit_test(lengths_that_differ),
       cmocka_unit_test(masked_keys),
+      cmocka_unit_test(padded_keys),
+      cmocka_unit_test(operations_count_kept_keys),
       cmocka_unit_test(dropout),
       cmocka_unit_test(rows_that_see_nothing_are_zero),
       cmocka_unit_test(large_scores),
