@@ -1,6 +1,7 @@
 package nxd
 
 import (
+	"errors"
 	"strings"
 	"unsafe"
 
@@ -208,7 +209,17 @@ func reject(c *Context, group *Group, why *Error) error {
 		}
 		group = in
 	}
-	_ = own.Do(group.Handle, func(p *raw.Group) error { return raw.GroupReject(p, "", -1, -1, why.Message) })
+	return rejectIn(group, why)
+}
+
+// rejectIn makes a group's next call fail on its other ranks, and gives the reason back.
+func rejectIn(group *Group, why error) error {
+	reason := why.Error()
+	var known *Error
+	if errors.As(why, &known) {
+		reason = known.Message
+	}
+	_ = own.Do(group.Handle, func(p *raw.Group) error { return raw.GroupReject(p, "", -1, -1, reason) })
 	return why
 }
 

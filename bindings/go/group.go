@@ -18,9 +18,20 @@ func (c *Context) NewGroup(name string, ranks ...int) (*Group, error) {
 	list := make([]int32, len(ranks))
 	for i, r := range ranks {
 		list[i] = int32(r)
+		if int(list[i]) != r {
+			list[i] = -1 // which is no rank either
+		}
 	}
 	if name == "" {
 		name = "group"
+	}
+	if _, err := raw.CString("name", name); err != nil {
+		// The library tells the peers of a list with what is no rank.
+		list = append(list, -1)
+		_, _ = own.Get(c.Handle, func(p *raw.Context) (*raw.Group, error) {
+			return raw.GroupCreate(p, first(list), len(list), "group")
+		})
+		return nil, err
 	}
 	p, err := own.Get(c.Handle, func(p *raw.Context) (*raw.Group, error) {
 		return raw.GroupCreate(p, first(list), len(list), name)
@@ -71,6 +82,9 @@ func (g *Group) BarrierAsync() (*Work, error) { return g.work(raw.BarrierAsync) 
 // Rendezvous waits for all ranks at the place of this name, and gives what each has brought, by rank.
 // [collective: group]
 func (g *Group) Rendezvous(tag string, payload []byte) ([][]byte, error) {
+	if _, err := raw.CString("tag", tag); err != nil {
+		return nil, rejectIn(g, err)
+	}
 	all, err := own.Get(g.Handle, func(p *raw.Group) (*raw.Payloads, error) {
 		return raw.GroupRendezvous(p, tag, unsafe.Pointer(first(payload)), len(payload))
 	})

@@ -110,18 +110,18 @@ func NewPipeline(c *Context, stage Stage, inputs, outputs [][]Value, o PipelineO
 		o.Microbatches = 1
 	}
 	if stage == nil || len(inputs) != o.Chunks || len(outputs) != o.Chunks {
-		return nil, raw.Invalid("pipeline: expected a stage, and inputs and outputs of %d chunks, got %d and %d",
-			o.Chunks, len(inputs), len(outputs))
+		return nil, rejectPipeline(c, raw.Invalid("pipeline: expected a stage, and inputs and outputs of %d chunks, "+
+			"got %d and %d", o.Chunks, len(inputs), len(outputs)))
 	}
 	var scratch raw.Scratch
 	defer scratch.Free()
 	in, nIn, err := rawValues(&scratch, inputs)
 	if err != nil {
-		return nil, err
+		return nil, rejectPipeline(c, err)
 	}
 	out, nOut, err := rawValues(&scratch, outputs)
 	if err != nil {
-		return nil, err
+		return nil, rejectPipeline(c, err)
 	}
 	options := raw.PPCallbacksOptions{NumMicrobatches: int32(o.Microbatches), VirtualSize: int32(o.Chunks),
 		Schedule: o.Schedule, BroadcastAndAverageLoss: flag(o.BroadcastAndAverageLoss)}.Sized()
@@ -138,6 +138,15 @@ func NewPipeline(c *Context, stage Stage, inputs, outputs [][]Value, o PipelineO
 		return nil, err
 	}
 	return &Pipeline{own.New(p, raw.PPDestroy, c), o.CustomSchedule}, nil
+}
+
+// rejectPipeline tells the other stages that this rank cannot make a pipeline, and gives the reason back.
+func rejectPipeline(c *Context, why error) error {
+	group, err := c.ParallelGroup(AxisPipeline)
+	if err != nil {
+		return err
+	}
+	return rejectIn(group, why)
 }
 
 func stageCallbacks(stage Stage, h cgo.Handle) raw.PPStageCallbacks {

@@ -147,3 +147,70 @@ func TestUnsplitStage(t *testing.T) {
 		}
 	}
 }
+
+// What this binding refuses before the library has it, the peers hear of at once.
+func TestPeersHearOfWhatIsRefusedHere(t *testing.T) {
+	value := func(name string) []nxd.Value {
+		return []nxd.Value{{Name: name, Shape: []int64{2}, DType: nxd.F32, NeedsGrad: true}}
+	}
+	pipeline := func(c *nxd.Context, rank int, name string, chunks int) error {
+		in, out := [][]nxd.Value{nil}, [][]nxd.Value{value("x")}
+		if rank == 1 {
+			in, out = [][]nxd.Value{value(name)}, in
+		}
+		p, err := nxd.NewPipeline(c, &doubling{last: rank == 1}, in, out, nxd.PipelineOptions{Chunks: chunks})
+		if err == nil {
+			p.Close()
+		}
+		return err
+	}
+	nul := func(bad bool) string {
+		if bad {
+			return "a\x00b"
+		}
+		return "a"
+	}
+	calls := map[string]func(c *nxd.Context, rank int) error{
+		"value":  func(c *nxd.Context, rank int) error { return pipeline(c, rank, nul(rank == 1), 1) },
+		"chunks": func(c *nxd.Context, rank int) error { return pipeline(c, rank, "x", 1+rank) },
+		"tag": func(c *nxd.Context, rank int) error {
+			world, err := c.World()
+			if err == nil {
+				_, err = world.Rendezvous(nul(rank == 1), nil)
+			}
+			return err
+		},
+		"name": func(c *nxd.Context, rank int) error {
+			_, err := c.NewGroup(nul(rank == 1), 0, 1)
+			return err
+		},
+		"rank": func(c *nxd.Context, rank int) error {
+			list := []int{0, 1}
+			if rank == 1 {
+				list = append(list, rank<<32) // 0 in 32 bits
+			}
+			_, err := c.NewGroup("pair", list...)
+			return err
+		},
+	}
+	for name, call := range calls {
+		ranks.Run(t, 2, func(c *nxd.Context) error {
+			rank, err := c.Rank()
+			if err != nil {
+				return err
+			}
+			if err := c.InitModelParallel(&nxd.ParallelOptions{PipelineParallelSize: 2}); err != nil {
+				return err
+			}
+			err = call(c, rank)
+			if !errors.Is(err, nxd.InvalidArgument) || rank == 0 && !strings.Contains(err.Error(), "rank 1") {
+				t.Errorf("%s: rank %d: got %v", name, rank, err)
+			}
+			world, err := c.World()
+			if err != nil {
+				return err
+			}
+			return first(world.Barrier(), c.Finalize())
+		})
+	}
+}
