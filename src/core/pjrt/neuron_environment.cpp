@@ -19,7 +19,8 @@ constexpr const char* kProcessIndex = "NEURON_PJRT_PROCESS_INDEX";
 constexpr int kNeuronRootPort = 62182;
 constexpr int64_t kMostCores = 65536;
 
-// The cores of a list such as "0-3,8".
+// The cores of a list such as "0-3,8". It names no more than there can be: a variable of a few
+// kilobytes would take gigabytes otherwise.
 std::vector<int64_t> cores_of(const std::string& list) {
   std::vector<int64_t> cores;
   std::istringstream parts(list);
@@ -27,9 +28,10 @@ std::vector<int64_t> cores_of(const std::string& list) {
     const size_t dash = part.find('-');
     const auto first = env::parse_int(part.substr(0, dash));
     const auto last = dash == std::string::npos ? first : env::parse_int(part.substr(dash + 1));
-    check_argument(first && last && *first >= 0 && *first <= *last && *last < kMostCores,
-                   "environment variable ", kVisibleCores,
-                   ": expected cores such as 0-3 or 0,2, got \"", list, "\"");
+    const bool is_range = first && last && *first >= 0 && *first <= *last && *last < kMostCores;
+    const auto known = static_cast<int64_t>(cores.size());
+    check_argument(is_range && known + (*last - *first) < kMostCores, "environment variable ",
+                   kVisibleCores, ": expected cores such as 0-3 or 0,2, got \"", list, "\"");
     for (int64_t core = *first; core <= *last; ++core) cores.push_back(core);
   }
   return cores;

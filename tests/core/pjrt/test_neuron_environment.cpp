@@ -70,6 +70,11 @@ void shares_cores(void**) {
     expect_error(bad, "expected cores such as 0-3", [&] { core(0, cores); });
   }
   expect_error(bad, "of which this is 3", [&] { core(3, "0-2"); });
+  // Bytes of a variable never take more than the cores there are.
+  assert_true(core(3, "0-65535") == "3");
+  for (const char* cores : {"0-65535,0", "1-65535,2,3", "0-65535,0-65535"}) {
+    expect_error(bad, "expected cores such as 0-3", [&] { core(3, cores); });
+  }
   expect_error(NXD_ERROR_INVALID_STATE, "does not say which rank of its host",
                [] { given(rank_of(1, 2, -1)); });
 }
