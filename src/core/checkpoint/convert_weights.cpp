@@ -4,7 +4,6 @@
 #include <cstring>
 #include <iomanip>
 #include <iterator>
-#include <sstream>
 #include <string_view>
 #include <vector>
 
@@ -63,10 +62,8 @@ size_t elements_in(const std::vector<int64_t>& shape) {
 
 std::string shard_name(size_t index, size_t count) {
   if (count == 1) return std::string("model") + kSuffix;
-  std::ostringstream out;
-  out << "model-" << std::setfill('0') << std::setw(5) << index + 1 << "-of-" << std::setw(5)
-      << count << kSuffix;
-  return out.str();
+  return text("model-", std::setfill('0'), std::setw(5), index + 1, "-of-", std::setw(5), count,
+              kSuffix);
 }
 
 void write_file(const std::string& path, const std::string& content) {

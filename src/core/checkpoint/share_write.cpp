@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <iomanip>
 #include <set>
-#include <sstream>
 #include <string_view>
 #include <tuple>
 #include <utility>
@@ -154,10 +153,8 @@ int place_in(const ProcessGroup* group) { return group ? group->rank() : 0; }
 int places_of(const ProcessGroup* group) { return group ? group->size() : 1; }
 
 std::string share_name(const std::string& base, size_t index, size_t count) {
-  std::ostringstream out;
-  out << base << ".share-" << std::setfill('0') << std::setw(5) << index + 1 << "-of-"
-      << std::setw(5) << count << kShareEnding;
-  return out.str();
+  return text(base, ".share-", std::setfill('0'), std::setw(5), index + 1, "-of-", std::setw(5),
+              count, kShareEnding);
 }
 
 // Who writes what: known to every rank, and the same on all.

@@ -11,9 +11,9 @@
 #include <cstdint>
 #include <cstdlib>
 #include <memory>
-#include <sstream>
 #include <string_view>
 
+#include "core/base/error.h"
 #include "core/base/public_call.h"
 
 namespace nxd {
@@ -55,10 +55,9 @@ std::string readable(const char* symbol) {
 std::string described(const Dl_info& symbol, const void* address) {
   if (symbol.dli_sname) return readable(symbol.dli_sname);
   const std::string_view path = symbol.dli_fname ? symbol.dli_fname : "";
-  std::ostringstream out;
-  out << path.substr(path.rfind('/') + 1) << "+0x" << std::hex
-      << reinterpret_cast<uintptr_t>(address) - reinterpret_cast<uintptr_t>(symbol.dli_fbase);
-  return out.str();
+  const auto offset =
+      reinterpret_cast<uintptr_t>(address) - reinterpret_cast<uintptr_t>(symbol.dli_fbase);
+  return text(path.substr(path.rfind('/') + 1), "+0x", std::hex, offset);
 }
 
 }  // namespace

@@ -8,6 +8,8 @@
 #include <sstream>
 #include <utility>
 
+#include "core/base/error.h"
+
 namespace nxd::device_metrics {
 namespace {
 
@@ -135,6 +137,7 @@ std::string report() {
     for (const auto& [name, times] : s.host_calls)
       out << "host_call " << name << ' ' << times << '\n';
   });
+  check_stream(out);
   return out.str();
 }
 

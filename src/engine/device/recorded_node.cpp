@@ -4,6 +4,8 @@
 #include <sstream>
 #include <utility>
 
+#include "core/base/error.h"
+
 namespace nxd {
 namespace {
 
@@ -40,9 +42,7 @@ RecordedNode::~RecordedNode() {
 
 std::string shape_text(const at::Tensor& tensor) {
   if (!tensor.defined()) return "none";
-  std::ostringstream out;
-  out << short_dtype(tensor.scalar_type()) << tensor.sizes();
-  return out.str();
+  return text(short_dtype(tensor.scalar_type()), tensor.sizes());
 }
 
 std::string call_text(const RecordedNode& node) {
@@ -69,6 +69,7 @@ std::string call_text(const RecordedNode& node) {
   }
   if (!node.call->attributes.empty()) out << comma << node.call->attributes;
   out << ')';
+  check_stream(out);
   return out.str();
 }
 

@@ -2,9 +2,8 @@
 
 #include <ATen/ATen.h>
 
-#include <sstream>
-
 #include "core/base/dtype.h"
+#include "core/base/error.h"
 #include "core/checkpoint/file.h"
 #include "engine/device/operator_arguments.h"
 #include "engine/tensor/dtype_map.h"
@@ -53,15 +52,13 @@ std::string argument_text(const Graph& graph, const GraphNode& node) {
     for_each_tensor({node.arguments[i]}, [&](const at::Tensor&) {
       tensors.push_back(value_name(graph, node.inputs[next++]));
     });
-    std::ostringstream out;
     if (node.arguments[i].isTensor()) {
-      out << tensors[0];
+      parts.push_back(tensors[0]);
     } else if (node.arguments[i].isTensorList() || node.arguments[i].isOptionalTensorList()) {
-      out << "[" << joined(tensors) << "]";
+      parts.push_back("[" + joined(tensors) + "]");
     } else {
-      out << node.arguments[i];
+      parts.push_back(text(node.arguments[i]));
     }
-    parts.push_back(out.str());
   }
   return joined(parts);
 }

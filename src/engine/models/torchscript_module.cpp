@@ -12,6 +12,7 @@
 #include <utility>
 #include <vector>
 
+#include "core/base/error.h"
 #include "core/checkpoint/file.h"
 #include "engine/layers/caller_parameter.h"
 #include "engine/models/torchscript_forward.h"
@@ -503,6 +504,7 @@ void save_torchscript(Module& root, const std::string& path) {
   module->fill_slots_with_copies(copies);
   std::ostringstream out;
   module->script().save(out);
+  check_stream(out);
   const std::string bytes = out.str();
   AtomicFile file(path);
   file.write(bytes.data(), bytes.size());

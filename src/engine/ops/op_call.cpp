@@ -1,7 +1,5 @@
 #include "engine/ops/op_call.h"
 
-#include <sstream>
-
 #include "core/base/suggestions.h"
 #include "engine/ops/autocast.h"
 #include "engine/own_products.h"
@@ -51,12 +49,6 @@ c10::IValue list_of(const Values& values) {
   return c10::IValue(std::move(list));
 }
 
-std::string text_of(const c10::FunctionSchema& schema) {
-  std::ostringstream out;
-  out << schema;
-  return out.str();
-}
-
 }  // namespace
 
 OpCall::OpCall(std::string_view name, std::string_view overload)
@@ -65,7 +57,7 @@ OpCall::OpCall(std::string_view name, std::string_view overload)
       values_(schema_.arguments().size()) {}
 
 const char* OpCall::schema() {
-  if (schema_text_.empty()) schema_text_ = text_of(schema_);
+  if (schema_text_.empty()) schema_text_ = text(schema_);
   return schema_text_.c_str();
 }
 
@@ -76,14 +68,14 @@ size_t OpCall::index_of(std::string_view name) const {
     if (arguments[i].name() == name) return i;
     names.push_back(arguments[i].name());
   }
-  fail(NXD_ERROR_INVALID_ARGUMENT, "name: no argument ", name, " in ", text_of(schema_),
+  fail(NXD_ERROR_INVALID_ARGUMENT, "name: no argument ", name, " in ", schema_,
        suggestions(name, names));
 }
 
 void OpCall::reject(size_t index, const char* given) const {
   const c10::Argument& argument = schema_.arguments()[index];
   fail(NXD_ERROR_INVALID_ARGUMENT, "argument ", argument.name(), ": expected ",
-       argument.real_type()->str(), ", got ", given, "; schema: ", text_of(schema_));
+       argument.real_type()->str(), ", got ", given, "; schema: ", schema_);
 }
 
 void OpCall::put_tensor(size_t index, const at::Tensor* tensor) {
@@ -190,7 +182,7 @@ void OpCall::set_doubles(std::string_view name, const std::vector<double>& value
 
 void OpCall::set_leading(const std::vector<const at::Tensor*>& tensors) {
   check_argument(tensors.size() <= values_.size(), "num_inputs: expected at most ", values_.size(),
-                 ", got ", tensors.size(), "; schema: ", text_of(schema_));
+                 ", got ", tensors.size(), "; schema: ", schema_);
   for (size_t i = 0; i < tensors.size(); ++i) put_tensor(i, tensors[i]);
 }
 
@@ -200,7 +192,7 @@ void OpCall::check_result_count(size_t count) const {
     if (slot_of(result).list) return;
   }
   check_argument(schema_.returns().size() >= count, "num_outputs: expected at most ",
-                 schema_.returns().size(), ", got ", count, "; schema: ", text_of(schema_));
+                 schema_.returns().size(), ", got ", count, "; schema: ", schema_);
 }
 
 void OpCall::run() {
@@ -214,7 +206,7 @@ void OpCall::run() {
       stack.push_back(*values_[i]);
     } else {
       check_argument(arguments[i].default_value().has_value(), "argument ", arguments[i].name(),
-                     ": it has no default and was not set; schema: ", text_of(schema_));
+                     ": it has no default and was not set; schema: ", schema_);
       stack.push_back(*arguments[i].default_value());
     }
   }
@@ -238,7 +230,7 @@ std::vector<at::Tensor> OpCall::run_for(size_t count) {
   check_result_count(count);
   run();
   check_argument(results_.size() >= count, "num_outputs: expected at most ", results_.size(),
-                 ", got ", count, "; schema: ", text_of(schema_));
+                 ", got ", count, "; schema: ", schema_);
   std::vector<at::Tensor> out;
   for (size_t i = 0; i < count; ++i) out.push_back(tensor_result(i));
   return out;
