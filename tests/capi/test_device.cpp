@@ -46,6 +46,11 @@ void test_tensors_move_and_are_computed_with(void**) {
   // x, and the sum, which alone is held.
   assert_int_equal(metrics().argument_bytes, 48);
   assert_int_equal(metrics().result_bytes, 4);
+  // Each has a time if it was done, whether graphs are compiled here, loaded or replayed.
+  const nxd_device_metrics_t m = metrics();
+  assert_true(m.execute_seconds > 0);
+  assert_int_equal(m.compile_seconds > 0, m.compiles > 0);
+  assert_int_equal(m.load_seconds > 0, m.loads > 0);
   assert_true(step_graph(NXD_GRAPH_FORMAT_TEXT) ==
               "%1 f32[3, 4] = aten::relu(f32[3, 4]) of %0\n"
               "%2 f32[] = aten::sum(f32[3, 4]) of %1\n");

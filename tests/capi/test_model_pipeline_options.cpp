@@ -162,6 +162,50 @@ void tokens_that_count(void**) {
   }
 }
 
+// Each microbatch counts alike, also one with few labels that count.
+void mean_of_microbatches(void**) {
+  constexpr int64_t kRows = kBatch / kMicrobatches;
+  for (const PipelineLayout& layout :
+       {PipelineLayout{1, 1, 1}, PipelineLayout{1, 2, 1}, PipelineLayout{1, 2, 2}}) {
+    on_pipeline_ranks(layout, [&](nxd_context_t* ctx, int) {
+      const Module whole = two_blocks(ctx, false);
+      const double share = 1.0 / (kMicrobatches * layout.dp);
+      double want = 0;
+      for (int64_t first = 0; first < kBatch * layout.dp; first += kRows) {
+        const std::vector<Tensor> microbatch = rows(first, kRows);
+        nxd_tensor_t* outputs[2] = {nullptr, nullptr};
+        NXD_TEST_OK(nxd_module_forward(whole.get(), handles(microbatch).data(), 2, outputs, 2));
+        const Tensor hidden(outputs[0]), loss(outputs[1]);
+        want += item(loss.get()) * share;
+        NXD_TEST_OK(nxd_backward(&outputs[1], nullptr, 1, 0));
+      }
+      const Named gradients = whole_gradients(whole.get());
+      const double by_tokens = undivided(ctx, false, kBatch * layout.dp).loss;
+      NXD_TEST_CHECK(std::fabs(want - by_tokens) > 1e-4);
+      const Module model = two_blocks(ctx, false);
+      const std::vector<Tensor> batch = rows(axis_rank(ctx, NXD_AXIS_DATA) * kBatch, kBatch);
+      nxd_pp_options_t options = token_options(false);
+      options.loss = NXD_PP_LOSS_MICROBATCHES;
+      if (layout.pp == 1) options.num_cuts = 0, options.pipeline_cuts = nullptr;
+      const Pipeline pp = make_pipeline(model.get(), batch, options);
+      if (!pp) return;
+      double loss = NAN;
+      NXD_TEST_OK(nxd_pp_run_train(pp.get(), handles(batch).data(), 2, &loss));
+      check_loss((layout.name() + ": loss").c_str(), loss, want, 1e-6);
+      nxd_module_t* local = local_module(pp.get());
+      nxd_finish_options_t finish = NXD_FINISH_OPTIONS_INIT;
+      finish.data_parallel_reduce = NXD_REDUCE_AVG;
+      NXD_TEST_OK(nxd_finish_grads(local, &finish, nullptr));
+      for (const auto& [parameter, gradient] : whole_gradients(local)) {
+        std::vector<double> expected(gradients.at(parameter).begin(),
+                                     gradients.at(parameter).end());
+        for (double& value : expected) value *= share;
+        check_values(layout.name() + ": gradient of " + parameter, gradient, expected, 1e-5);
+      }
+    });
+  }
+}
+
 std::string graph_of(nxd_pp_t* pp) {
   const char* text = nullptr;
   NXD_TEST_OK(nxd_pp_get_graph_text(pp, &text));
@@ -370,9 +414,8 @@ void built_in_models(void**) {
 
 int main(void) {
   const CMUnitTest tests[] = {
-      cmocka_unit_test(tokens_that_count),
-      cmocka_unit_test(leaves_and_traces),
-      cmocka_unit_test(callers_schedule),
+      cmocka_unit_test(tokens_that_count), cmocka_unit_test(mean_of_microbatches),
+      cmocka_unit_test(leaves_and_traces), cmocka_unit_test(callers_schedule),
       cmocka_unit_test(built_in_models),
   };
   return cmocka_run_group_tests(tests, nullptr, nullptr);
