@@ -67,17 +67,17 @@ class ModulePipeline(Pipeline):
         name; those that are not named are left out. [collective: the pipeline-parallel group, and
         the data-parallel one if losses are averaged]"""
         out = ffi.new("double*")
-        self._run("nxd_pp_run_train", inputs, named, out)
+        self._run((engine.nxd_pp_run_train, engine.nxd_pp_run_train_named), inputs, named, out)
         return out[0]
 
-    def _run(self, function: str, inputs: Sequence[Tensor | None], named: dict[str, Tensor],
-             *outputs: Any) -> None:
+    def _run(self, functions: tuple[Any, Any], inputs: Sequence[Tensor | None],
+             named: dict[str, Tensor], *outputs: Any) -> None:
         kept: list[Any] = []
         with collective(lambda: pipeline_group(self.model.context)):
             given = (_by_name(inputs, named, kept) if named
                      else (pointers("nxd_tensor_t", inputs), len(inputs)))
-        run = getattr(engine, function + "_named" if named else function)
-        check(run(self.pointer, *given, *outputs))
+        by_place, by_name = functions
+        check((by_name if named else by_place)(self.pointer, *given, *outputs))
 
     def evaluate(self, *inputs: Tensor | None, num_outputs: int = 0,
                  **named: Tensor) -> tuple[float, Any]:
@@ -86,8 +86,8 @@ class ModulePipeline(Pipeline):
         out = ffi.new("double*")
         with collective(lambda: pipeline_group(self.model.context)):
             results = ffi.new("nxd_tensor_t*[]", num_outputs or 1)
-        self._run("nxd_pp_run_eval", inputs, named, out, results if num_outputs else ffi.NULL,
-                  num_outputs)
+        self._run((engine.nxd_pp_run_eval, engine.nxd_pp_run_eval_named), inputs, named, out,
+                  results if num_outputs else ffi.NULL, num_outputs)
         return out[0], outputs_of(results, num_outputs)
 
     @property

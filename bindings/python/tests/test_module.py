@@ -459,6 +459,35 @@ class Models(unittest.TestCase):
         for losses in on_ranks(lambda c: train(c, True), 2, {"pipeline_parallel_size": 2}):
             np.testing.assert_allclose(losses, one, rtol=2e-5)
 
+    def test_what_is_no_tensor_is_told_to_the_peers(self):
+        """A stage that cannot hand its inputs over fails the call on all, and none waits."""
+        def run(context):
+            ids = nxd.tensor(np.zeros((2, 16), "i8"))
+            bad = context.rank == 1
+            other = [1, 2] if bad else ids
+
+            def refused(call, reason):
+                with self.assertRaises((AttributeError, TypeError, ValueError)) as caught:
+                    call()
+                if not bad:
+                    self.assertRegex(str(caught.exception), "rank 1 rejected.*" + reason)
+
+            def pipeline(*inputs, **options):
+                model = nxd.Model(context, CONFIG, device="meta")
+                return nxd.ModulePipeline(model, inputs, num_microbatches=1, num_outputs=2,
+                                          loss_path="loss", **options)
+
+            refused(lambda: pipeline(ids, other), "list")
+            refused(lambda: pipeline(ids, ids, **({"nothing": 1} if bad else {})), "nothing")
+            made = pipeline(ids, ids)
+            refused(lambda: made.train(ids, other), "list")
+            refused(lambda: made.train(input_ids=other), "list")
+            refused(lambda: made.evaluate(ids, other), "list")
+            refused(lambda: made.evaluate(ids, ids, num_outputs="1" if bad else 1), "")
+            made.train(ids, ids)
+
+        on_ranks(run, 2, {"pipeline_parallel_size": 2})
+
     def test_pipeline_of_python_modules(self):
         def fill_in(parameter, name, tensor):
             names.add(name)
