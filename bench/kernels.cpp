@@ -3,7 +3,11 @@
 // a sum over an array for kernels that only read, with as many bytes. Roofs are measured next to
 // what they are roofs of. At the end the worst of each kind.
 //
-//   bench_kernels [PART]     only kernels whose name has this part, such as dW or rope
+//   bench_kernels [--long] [PART]     only kernels whose name has this part, such as dW or rope
+//
+//   --long    attention of long sequences too: 8192 and 16384 tokens, with and without a window
+//
+// OMP_NUM_THREADS says how many threads work.
 #include <getopt.h>
 #include <omp.h>
 #include <time.h>
@@ -97,6 +101,7 @@ struct Result {
 std::vector<Result> results[static_cast<size_t>(Kind::kCount)][3];
 double product_peaks[3] = {};  // by dtype
 std::string wanted;
+bool with_long = false;
 
 bool is_wanted(const std::string& name) { return name.find(wanted) != std::string::npos; }
 
@@ -207,6 +212,7 @@ void bench_linear(const char* name, nxd_dtype_t dtype, int64_t out, int64_t in) 
 
 struct AttentionCase {
   int64_t batch, length, head_dim, window;
+  int64_t padding = 0;  // keys that a mask hides at the end
 };
 
 // Operations are those of the pairs of a query and a key that it sees: two products forward, and
@@ -217,6 +223,11 @@ void bench_attention(nxd_dtype_t dtype, const AttentionCase& c) {
   const Tensor q(dtype, queries), out(dtype, queries), dout(dtype, queries), dq(dtype, queries);
   const Tensor k(dtype, keys), v(dtype, keys), dk(dtype, keys), dv(dtype, keys);
   const Tensor statistics(NXD_DTYPE_F32, kAttentionStatistics * c.batch * c.length * kHeads);
+  // Kept to the padding, in each batch entry.
+  std::vector<uint8_t> mask;
+  for (int64_t i = 0; c.padding > 0 && i < c.batch * c.length; ++i) {
+    mask.push_back(i % c.length < c.length - c.padding);
+  }
   const AttentionShape shape{c.batch,
                              c.length,
                              c.length,
@@ -225,18 +236,21 @@ void bench_attention(nxd_dtype_t dtype, const AttentionCase& c) {
                              c.head_dim,
                              1.0 / std::sqrt(as_double(c.head_dim)),
                              true,
-                             nullptr,
+                             mask.empty() ? nullptr : mask.data(),
                              c.window};
   const auto view = [&](const Tensor& t, int64_t heads) {
     return HeadView{t, c.length * heads * c.head_dim, heads * c.head_dim, c.head_dim};
   };
   const auto triangle = [](int64_t n) { return as_double(n) * as_double(n + 1) / 2; };
-  const double seen = triangle(c.length) - (c.window > 0 ? triangle(c.length - c.window) : 0);
+  const int64_t kept = c.length - c.padding;
+  const double seen = triangle(kept) + as_double(kept * c.padding) -
+                      (c.window > 0 ? triangle(c.length - c.window) : 0);
   const double product = 2.0 * as_double(c.batch * kHeads * c.head_dim) * seen;
   char name[64];
   const auto label = [&](const char* way) {
-    std::snprintf(name, sizeof(name), "attention %lldx%lld%s %s", static_cast<long long>(c.length),
-                  static_cast<long long>(c.head_dim), c.window > 0 ? " window" : "", way);
+    std::snprintf(name, sizeof(name), "attention %lldx%lld%s%s %s",
+                  static_cast<long long>(c.length), static_cast<long long>(c.head_dim),
+                  c.window > 0 ? " window" : "", c.padding > 0 ? " mask" : "", way);
     return name;
   };
   report_flops(Kind::kAttention, label("forward"), dtype, 2 * product, [&] {
@@ -251,10 +265,22 @@ void bench_attention(nxd_dtype_t dtype, const AttentionCase& c) {
 }
 
 void bench_attentions(nxd_dtype_t dtype) {
-  const AttentionCase cases[] = {{kBatch, kSeq, kHeadDim, 0}, {kBatch, kSeq, 80, 0},
-                                 {kBatch, kSeq, 96, 0},       {kBatch, kSeq, 128, 0},
-                                 {1, 4096, kHeadDim, 0},      {1, 4096, kHeadDim, 1024}};
+  const AttentionCase cases[] = {{kBatch, kSeq, kHeadDim, 0},
+                                 {kBatch, kSeq, 80, 0},
+                                 {kBatch, kSeq, 96, 0},
+                                 {kBatch, kSeq, 128, 0},
+                                 {kBatch, kSeq, kHeadDim, 0, kSeq / 2},
+                                 {1, 4096, kHeadDim, 0},
+                                 {1, 4096, kHeadDim, 1024}};
   for (const AttentionCase& c : cases) bench_attention(dtype, c);
+  const AttentionCase long_cases[] = {{1, 8192, kHeadDim, 0},
+                                      {1, 8192, 96, 0},
+                                      {1, 8192, kHeadDim, 0, 4096},
+                                      {1, 16384, kHeadDim, 0},
+                                      {1, 16384, kHeadDim, 4096}};
+  for (const AttentionCase& c : long_cases) {
+    if (with_long) bench_attention(dtype, c);
+  }
 }
 
 void bench_rows(nxd_dtype_t dtype) {
@@ -380,9 +406,11 @@ void bench_optimizers() {
 }  // namespace
 
 int main(int argc, char** argv) {
-  static const option known[] = {{nullptr, 0, nullptr, 0}};
-  if (::getopt_long(argc, argv, "", known, nullptr) != -1 || argc - optind > 1) {
-    std::fputs("usage: bench_kernels [PART]\n", stderr);
+  static const option known[] = {{"long", no_argument, nullptr, 'l'}, {nullptr, 0, nullptr, 0}};
+  int letter = 0;
+  while ((letter = ::getopt_long(argc, argv, "", known, nullptr)) == 'l') with_long = true;
+  if (letter != -1 || argc - optind > 1) {
+    std::fputs("usage: bench_kernels [--long] [PART]\n", stderr);
     return 2;
   }
   if (optind < argc) wanted = argv[optind];

@@ -102,7 +102,7 @@ Product ProductTiles::at(int64_t index) const {
   if (index + 1 < count_) size = units_ * (index + 1) / count_ * unit_;
   size -= begin;
   if (by_columns_) {
-    // What is dense as a whole stays so.
+    // Rows that are dense as a whole are made so again.
     if (!trans_b && tile.ldb == product_.n) tile.copies_b = true;
     if (tile.ldc == product_.n) tile.copies_c = true;
     tile.b = static_cast<const char*>(tile.b) + begin * (trans_b ? tile.ldb : 1) * in_size;
