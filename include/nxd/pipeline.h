@@ -25,8 +25,10 @@ enum {
                                       microbatches divide by ranks */
   NXD_PP_SCHEDULE_GPIPE = 3,       /**< all forwards, then all backwards (Huang et al. 2019), in
                                       the order of the microbatches */
-  NXD_PP_SCHEDULE_ZERO_BUBBLE = 4, /**< ZB-H1: weight gradients fill the bubble, at 1F1B's memory
-                                      (Qi et al. 2023); one chunk */
+  NXD_PP_SCHEDULE_ZERO_BUBBLE = 4, /**< ZB-H1: weight gradients fill the bubble (Qi et al. 2023);
+                                      one chunk. Rank r of P keeps what it keeps in 1F1B, and of up
+                                      to r microbatches more the inputs and output gradients of
+                                      linear layers */
   NXD_PP_SCHEDULE_INFERENCE = 5    /**< forwards only */
 };
 

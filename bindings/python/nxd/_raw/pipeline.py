@@ -22,7 +22,9 @@ class PpScheduleKind(IntEnum):
     INTERLEAVED = 2
     # all forwards, then all backwards (Huang et al. 2019), in the order of the microbatches
     GPIPE = 3
-    # ZB-H1: weight gradients fill the bubble, at 1F1B's memory (Qi et al. 2023); one chunk
+    # ZB-H1: weight gradients fill the bubble (Qi et al. 2023); one chunk. Rank r of P keeps what it
+    # keeps in 1F1B, and of up to r microbatches more the inputs and output gradients of linear
+    # layers
     ZERO_BUBBLE = 4
     # forwards only
     INFERENCE = 5

@@ -18,7 +18,7 @@ impl nxd_pp_schedule_kind_t {
     pub const INTERLEAVED: Self = Self(2);
     /// all forwards, then all backwards (Huang et al. 2019), in the order of the microbatches
     pub const GPIPE: Self = Self(3);
-    /// ZB-H1: weight gradients fill the bubble, at 1F1B's memory (Qi et al. 2023); one chunk
+    /// ZB-H1: weight gradients fill the bubble (Qi et al. 2023); one chunk. Rank r of P keeps what it keeps in 1F1B, and of up to r microbatches more the inputs and output gradients of linear layers
     pub const ZERO_BUBBLE: Self = Self(4);
     /// forwards only
     pub const INFERENCE: Self = Self(5);
