@@ -259,6 +259,26 @@ void unreadable_loss(void**) {
   assert_int_equal(failures.loss()->rank, 0);
 }
 
+// Has no room for another value.
+class FullStore : public nxd::LocalStore {
+ public:
+  void set(const std::string&, const std::string&) override {
+    throw nxd::Error(NXD_ERROR_OUT_OF_MEMORY, "no room");
+  }
+};
+
+// A rank that can write nothing to its store still hears of losses.
+void full_store(void**) {
+  const auto store = std::make_shared<FullStore>();
+  nxd::FailureRegistry failures(store, 1, 2, 0, 0);
+  failures.leave_group("group");
+  failures.poll();
+  assert_false(failures.lost());
+  store->nxd::LocalStore::set("lost", "-6 0 left");
+  failures.poll();
+  assert_true(failures.lost());
+}
+
 // A count that is a lie is an error or passed over, and keeps no rank waiting.
 void unreadable_rejections(void**) {
   for (const char* count : {"-1", "2147483648", "x", "9999999999999999999999"}) {
@@ -360,6 +380,7 @@ int main() {
       cmocka_unit_test(never),
       cmocka_unit_test(shares_of_timeouts),
       cmocka_unit_test(unreadable_loss),
+      cmocka_unit_test(full_store),
       cmocka_unit_test(unreadable_rejections),
       cmocka_unit_test(late_rejections),
       cmocka_unit_test(late_server),
