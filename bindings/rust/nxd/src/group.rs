@@ -4,7 +4,7 @@ use crate::error::{c_string, check, Error, Result, Status};
 use crate::object::{create, get, object, Owned};
 use crate::store::milliseconds;
 use nxd_sys as sys;
-use std::ffi::CString;
+use std::ffi::{CStr, CString};
 use std::marker::PhantomData;
 use std::os::raw::c_void;
 use std::time::Duration;
@@ -28,11 +28,20 @@ object! {
 impl Group {
     /// Makes a group of some of the world's ranks. Collective: the listed ranks.
     pub fn create(ctx: &Context, ranks: &[i32], name: &str) -> Result<Owned<Group>> {
-        let name = c_string(name)?;
-        create(|out| unsafe {
-            let (data, n) = (ranks.as_ptr(), ranks.len());
-            sys::nxd_group_create(ctx.as_raw(), data, n, name.as_ptr(), out)
-        })
+        let make = |ranks: &[i32], name: &CStr| -> Result<Owned<Group>> {
+            create(|out| unsafe {
+                let (data, n) = (ranks.as_ptr(), ranks.len());
+                sys::nxd_group_create(ctx.as_raw(), data, n, name.as_ptr(), out)
+            })
+        };
+        c_string(name).map_or_else(
+            |error| {
+                // The library tells the peers of a list with what is no rank.
+                let _ = make(&[ranks, &[-1]].concat(), Default::default());
+                Err(error)
+            },
+            |name| make(ranks, &name),
+        )
     }
 
     pub fn size(&self) -> Result<i32> {

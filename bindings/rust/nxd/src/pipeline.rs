@@ -4,6 +4,7 @@ use crate::context::Context;
 use crate::element::{dlpack_dtype, DType, Element};
 use crate::error::{c_string, check, invalid, string, Error, Result, Status};
 use crate::object::{create, get, list, object, Owned};
+use crate::parallel::Axis;
 use nxd_sys as sys;
 use std::os::raw::c_void;
 use std::ptr::{null, null_mut, NonNull};
@@ -296,8 +297,13 @@ impl<S: Stage> StagePipeline<S> {
         chunks: &[Chunk],
         stage: S,
     ) -> Result<StagePipeline<S>> {
-        let inputs = Values::new(chunks.iter().map(|chunk| &chunk.inputs[..]))?;
-        let outputs = Values::new(chunks.iter().map(|chunk| &chunk.outputs[..]))?;
+        // The peers are in the call already, or about to be.
+        let told = |error: Error| match ctx.parallel_group(Axis::PIPELINE) {
+            Ok(group) => group.reject("", error.message().to_string()),
+            Err(none) => none,
+        };
+        let inputs = Values::new(chunks.iter().map(|chunk| &chunk.inputs[..])).map_err(told)?;
+        let outputs = Values::new(chunks.iter().map(|chunk| &chunk.outputs[..])).map_err(told)?;
         let counts = chunks.iter().map(|c| (c.inputs.len(), c.outputs.len())).collect();
         let stages = Shared::new(Stages { stage, counts });
         let callbacks = sys::nxd_pp_stage_callbacks_t {

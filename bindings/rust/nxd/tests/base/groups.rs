@@ -114,6 +114,9 @@ fn lengths_that_do_not_fit() {
             let error = refused(ddp.map(drop));
             assert!(error.message().contains("expected no NUL within a string"), "{}", error);
         }
+        let pair = Group::create(&ctx, &[0, 1], if rank == 0 { "pair" } else { "pa\0r" });
+        let error = refused(pair.map(drop));
+        assert!(rank == 1 || error.message().contains("rank 1 rejected"), "{}", error);
         refused(world.reduce_scatter(&vec![1f64; 4 + rank], &mut [0.0; 2], Reduce::SUM));
         refused(world.all_to_all(&[0u8; 2], &mut vec![0; 2 + 2 * rank]));
         // No elements on one side is no way around it.

@@ -122,6 +122,31 @@ fn a_stage_that_fails() {
     assert!(errors[1].message().contains("microbatch 2"), "{}", errors[1]);
 }
 
+/// What C does not take is found before the call, and the other stage hears of it.
+#[test]
+fn a_value_without_a_name() {
+    on_ranks(2, |ctx| {
+        let rank = ctx.rank()?;
+        ctx.init_model_parallel(&ParallelOptions {
+            pipeline_parallel_size: 2,
+            ..Default::default()
+        })?;
+        let name = if rank == 0 { "x" } else { "x\0" };
+        let value =
+            Value { name: name.into(), shape: vec![1], dtype: DType::F64, needs_grad: true };
+        let chunk = match rank {
+            0 => Chunk { inputs: vec![], outputs: vec![value] },
+            _ => Chunk { inputs: vec![value], outputs: vec![] },
+        };
+        let stage = Scale { w: 1.0, grad: 0.0, last: rank == 1, fail: None, panic: false };
+        let made = StagePipeline::create(&ctx, &StageOptions::default(), &[chunk], stage);
+        let error = made.map(drop).unwrap_err();
+        assert_eq!(error.status(), Status::INVALID_ARGUMENT);
+        assert!(error.message().contains("expected no NUL within a string"), "{}", error);
+        ctx.finalize()
+    });
+}
+
 #[test]
 fn a_stage_that_panics() {
     let ctx = alone();
