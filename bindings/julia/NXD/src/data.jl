@@ -12,14 +12,10 @@ all data-parallel ranks, in an order that no number of ranks changes. `format`: 
 function DataLoader(context::Context, paths, batch_size::Integer, sequence_length::Integer;
                     seed = nothing, options...)
     kept = Any[]
-    row, made = try
+    row, made = prepared(() -> world(context)) do
         field(Ptr{Cstring}, paths, kept), seed === nothing ?
             Options(nxd_data_loader_options_t; options...) :
             Options(nxd_data_loader_options_t; seed = seed, has_seed = 1, options...)
-    catch e
-        # The peers are in the call already, or about to be.
-        reject(world(context), collective(""), e)
-        rethrow()
     end
     GC.@preserve kept begin
         given(DataLoader) do out

@@ -14,16 +14,13 @@ they are; the arrays live as long as the ddp and its optimizers. Keywords are th
 function Ddp(context::Context, params::AbstractVector{<:AbstractArray},
              grads::AbstractVector{<:AbstractArray}; names = nothing, group = nothing, options...)
     kept = Any[]
-    ps, gs, row, made = try
+    its_group() = group === nothing ? default_group(context) : group
+    ps, gs, row, made = prepared(its_group) do
         length(params) == length(grads) || throw(DimensionMismatch(
             "expected one gradient for each of $(length(params)) parameters, got $(length(grads))"))
         Borrowed[Borrowed(p) for p in params], Borrowed[Borrowed(g) for g in grads],
         names === nothing ? Ptr{Cstring}(C_NULL) : field(Ptr{Cstring}, names, kept),
         Options(nxd_ddp_options_t; options...)
-    catch e
-        # The peers are in the call already, or about to be.
-        reject(group === nothing ? default_group(context) : group, collective(""), e)
-        rethrow()
     end
     in_group = group === nothing ? Ptr{nxd_group_t}(C_NULL) : group
     GC.@preserve ps gs kept begin

@@ -11,10 +11,26 @@ no use, because of its length or its strides, the peers are told as well: all ra
 """ Group
 
 function Group(context::Context, ranks; name = nothing)
-    row = collect(Int32, ranks)
-    given(Group) do out
-        nxd_group_create(context, row, length(row), c_string_or_null(name), out)
+    kept = Any[]
+    row, label = try
+        collect(Int32, ranks), name === nothing ? no_string : c_string(name, kept)
+    catch
+        refuse_group(context, ranks)
+        rethrow()
     end
+    GC.@preserve kept given(Group) do out
+        nxd_group_create(context, row, length(row), label, out)
+    end
+end
+
+# Makes a group fail on its other ranks, who wait for this one: as many as can be read of a list that
+# is none, or else all. The library tells them of a list that has what is no rank.
+function refuse_group(context, ranks)
+    all = Int32(0):Int32(size(context) - 1)
+    known = Int32[r for r in (applicable(iterate, ranks) ? ranks : ()) if r in all]
+    issubset(known, rank_in(context)) && (known = collect(all))
+    push!(known, -1)
+    nxd_group_create(context, known, length(known), no_string, Ref(Ptr{nxd_group_t}(C_NULL)))
 end
 
 "Group of all ranks."
@@ -28,8 +44,9 @@ function group(context::Context, axis::Symbol)
     found
 end
 
-# That of a Ddp which is given none.
-default_group(context) = is_model_parallel(context) ? group(context, :data) : world(context)
+# The ranks of a call along an axis, where there are layouts: of a Ddp that is given no group the data's.
+group_along(context, axis) = is_model_parallel(context) ? group(context, axis) : world(context)
+default_group(context) = group_along(context, :data)
 
 Base.size(group::Group) = number(out -> nxd_group_get_size(group, out))
 rank_in(group::Group) = number(out -> nxd_group_get_rank(group, out))
@@ -104,6 +121,17 @@ reject_async(group, call, e) =
     given(out -> nxd_group_reject_async(group, call..., reason(e), out), Work; kept = group)
 
 collective(name) = (name, Int32(-1), Int32(-1))
+
+# Makes what a collective call takes. Where that fails the peers of the group, who are in the call
+# already or about to be, are told.
+function prepared(make, its_group)
+    try
+        make()
+    catch e
+        reject(its_group(), collective(""), e)
+        rethrow()
+    end
+end
 
 function agreed(issue, arguments, refuse)
     found = try
@@ -180,8 +208,10 @@ Waits for all ranks at the place of this name, and gives what each has brought, 
 [collective: group]
 """
 function rendezvous(group::Group, tag::AbstractString, payload::Vector{UInt8} = UInt8[])
-    all = value(out -> nxd_group_rendezvous(group, tag, payload, length(payload), out),
-                Ptr{nxd_payloads_t})
+    kept = Any[]
+    name = prepared(() -> c_string(tag, kept), () -> group)
+    all = GC.@preserve kept value(
+        out -> nxd_group_rendezvous(group, name, payload, length(payload), out), Ptr{nxd_payloads_t})
     try
         data, bytes = Ref{Ptr{Cvoid}}(C_NULL), Ref{Csize_t}(0)
         map(0:size(group) - 1) do rank

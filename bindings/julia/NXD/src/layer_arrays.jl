@@ -8,11 +8,8 @@ borrowed_or_null(a::AbstractArray) = Borrowed(a)
 
 "Arrays and options of a call; where they are bad, the peers are told, who are in it or about to be."
 function described(context, T, options, arrays)
-    try
+    prepared(() -> group_along(context, :tensor)) do
         map(borrowed_or_null, arrays), Options(T; options...)
-    catch e
-        reject(is_model_parallel(context) ? group(context, :tensor) : world(context), collective(""), e)
-        rethrow()
     end
 end
 
@@ -55,11 +52,8 @@ list_pointers(::Nothing) = Ptr{Ptr{DLTensor}}(C_NULL)
 list_pointers(list) = Ptr{DLTensor}[Base.unsafe_convert(Ptr{DLTensor}, b) for b in list]
 
 function described_lists(context, options, count, given)
-    try
+    prepared(() -> group_along(context, :tensor)) do
         Any[lists(count, name, arrays) for (name, arrays) in given], Options(nxd_column_linear_options_t; options...)
-    catch e
-        reject(is_model_parallel(context) ? group(context, :tensor) : world(context), collective(""), e)
-        rethrow()
     end
 end
 

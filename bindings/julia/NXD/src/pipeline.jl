@@ -98,11 +98,12 @@ end
 function Pipeline(context::Context; forward, backward = nothing, backward_input = nothing,
                   backward_weight = nothing, inputs, outputs, options...)
     kept = Any[]
-    in_row, n_in = described(inputs, kept)
-    out_row, n_out = described(outputs, kept)
+    in_row, n_in, out_row, n_out, made = prepared(() -> group_along(context, :pipeline)) do
+        (described(inputs, kept)..., described(outputs, kept)...,
+         Options(nxd_pp_callbacks_options_t; virtual_size = length(inputs), options...))
+    end
     run = (forward = forward, backward = backward, backward_input = backward_input,
            backward_weight = backward_weight, num_inputs = Int.(n_in), num_outputs = Int.(n_out))
-    made = Options(nxd_pp_callbacks_options_t; virtual_size = length(n_in), options...)
     callback = register(run)
     entries = stage_entries(callback, run)
     GC.@preserve kept taking(callback) do

@@ -65,6 +65,30 @@ end
     @test occursin("expected one gradient for each of 1 parameters, got 2", found[2][1].message)
 end
 
+@testset "what Julia cannot hand over fails on every rank" begin
+    stages(c, value; options...) = Pipeline(c; forward = (a...) -> 0.0, backward = (a...) -> nothing,
+        inputs = [rank_in(c) == 0 ? () : (value,)], outputs = [rank_in(c) == 0 ? (value,) : ()], options...)
+    good = ("x", Float32, (2,))
+    calls = [(c, bad) -> stages(c, bad ? ("a\0", Float32, (2,)) : good),
+             (c, bad) -> stages(c, bad ? ("x", String, (2,)) : good),
+             (c, bad) -> stages(c, good; (bad ? (nothing_known = 1,) : NamedTuple())...),
+             (c, bad) -> NXD.rendezvous(world(c), bad ? "a\0" : "a"),
+             (c, bad) -> Group(c, bad ? [0, 1.5] : [0, 1]),
+             (c, bad) -> Group(c, bad ? nothing : [0, 1]),
+             (c, bad) -> Group(c, [0, 1]; name = bad ? "a\0" : "pair")]
+    found = two_ranks() do r, ctx
+        init_model_parallel!(ctx; pipeline_parallel_size = 2)
+        errors = Any[thrown(() -> call(ctx, r == 1)) for call in calls]
+        barrier(world(ctx))
+        errors
+    end
+    @test all(f -> f isa Vector, found)
+    for (told, own) in zip(found...)
+        @test own !== nothing && !(own isa NXDError)
+        @test told isa NXDError && told.status === :invalid_argument && told.root_rank == 1
+    end
+end
+
 @testset "a rank that leaves" begin
     found = two_ranks(finalize = false) do r, ctx
         r == 1 && return nothing # closes the context
