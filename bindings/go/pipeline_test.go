@@ -148,7 +148,7 @@ func TestUnsplitStage(t *testing.T) {
 	}
 }
 
-// What this binding refuses before the library has it, the peers hear of at once.
+// A name or a list that this binding refuses before the library has it: the peers hear of it at once.
 func TestPeersHearOfWhatIsRefusedHere(t *testing.T) {
 	value := func(name string) []nxd.Value {
 		return []nxd.Value{{Name: name, Shape: []int64{2}, DType: nxd.F32, NeedsGrad: true}}

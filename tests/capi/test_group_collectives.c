@@ -553,7 +553,9 @@ static int has_memory_for_large(void) {
   }
   if (memory) fclose(memory);
   const int enough = kib >= (size_t)8 << 20;
-  if (!enough) printf("skip: collectives beyond 2 GiB: %zu MiB of memory are available; leave 8192\n", kib >> 10);
+  if (!enough)
+    printf("skip: collectives beyond 2 GiB: %zu MiB of memory are available; leave 8192\n",
+           kib >> 10);
   return enough;
 }
 

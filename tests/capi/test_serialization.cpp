@@ -91,7 +91,8 @@ long most_kib() {
 // Before anything else of this process: what it has taken once, it has.
 void test_memory(void**) {
 #if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
-  std::puts("skip: memory of a serialization: sanitizers keep memory of their own; build without them");
+  std::puts(
+      "skip: memory of a serialization: sanitizers keep memory of their own; build without them");
   skip();
 #endif
   constexpr long kMiB = 8;

@@ -12,7 +12,6 @@
 #include <utility>
 #include <vector>
 
-#include "core/base/error.h"
 #include "core/checkpoint/file.h"
 #include "engine/layers/caller_parameter.h"
 #include "engine/models/torchscript_forward.h"

@@ -153,7 +153,7 @@ struct LateRank {
   bool messages = false;
 };
 
-// Whether the call of this thread is the one that waits for rank 1.
+// True while the call of this thread is the one that waits for rank 1.
 thread_local bool awaits_rank_1 = false;
 
 nxd_status_t asked_while_waiting(void* form) {

@@ -106,7 +106,8 @@ void without_proc(void**) {
   int status = 1;
   assert_int_equal(::waitpid(child, &status, 0), child);
   if (WIFEXITED(status) && WEXITSTATUS(status) == 77) {
-    std::puts("skip: memory without /proc: mounting in a namespace of its own takes root; run as root");
+    std::puts(
+        "skip: memory without /proc: mounting in a namespace of its own takes root; run as root");
     skip();
   }
   assert_int_equal(status, 0);

@@ -122,7 +122,7 @@ fn a_stage_that_fails() {
     assert!(errors[1].message().contains("microbatch 2"), "{}", errors[1]);
 }
 
-/// What C does not take is found before the call, and the other stage hears of it.
+/// A name that C does not take is found before the call, and the other stage hears of it.
 #[test]
 fn a_value_without_a_name() {
     on_ranks(2, |ctx| {
