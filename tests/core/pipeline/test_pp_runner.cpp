@@ -546,12 +546,17 @@ void user_data_is_owned(void**) {
 
 int main() {
   const CMUnitTest tests[] = {
-      cmocka_unit_test(neighbours_have_one_order), cmocka_unit_test(receives_are_enough),
-      cmocka_unit_test(buffers_are_counted),       cmocka_unit_test(last_tasks_are_marked),
-      cmocka_unit_test(failures_travel),           cmocka_unit_test(disagreements_are_named),
-      cmocka_unit_test(every_rank_is_refused),     cmocka_unit_test(failing_tasks),
-      cmocka_unit_test(kept_microbatches),         cmocka_unit_test(timelines),
-      cmocka_unit_test(timeline_writers),          cmocka_unit_test(bad_calls),
+      cmocka_unit_test(neighbours_have_one_order),
+      cmocka_unit_test(receives_are_enough),
+      cmocka_unit_test(buffers_are_counted),
+      cmocka_unit_test(last_tasks_are_marked),
+      cmocka_unit_test(failures_travel),
+      cmocka_unit_test(disagreements_are_named),
+      cmocka_unit_test(every_rank_is_refused),
+      cmocka_unit_test(failing_tasks),
+      cmocka_unit_test(timelines),
+      cmocka_unit_test(timeline_writers),
+      cmocka_unit_test(bad_calls),
       cmocka_unit_test(user_data_is_owned),
   };
   return cmocka_run_group_tests(tests, nullptr, nullptr);
