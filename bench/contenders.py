@@ -153,7 +153,7 @@ class Libnxd:
 
         value = r"\s+([0-9.]+)"
         return {"median": number("^step, ms" + value), "least": number(r"^step, ms.*least ([0-9.]+)"),
-                "cpu": number("^CPU time of rank 0, ms" + value),
+                "cpu": number("^CPU time of a rank, ms" + value),
                 "loss": number("^loss after the last step" + value),
                 "faults": number("^page faults a step" + value), "pss": pss, "rss": rss,
                 "peak": number("^GEMM peak of all ranks, GFLOP/s" + value),

@@ -122,7 +122,9 @@ int print_report(measures_t* m, const step_options_t* o, int size) {
   for (int i = 0; i < kStages; ++i) {
     printf("  %-32s %10.1f\n", kStageNames[i], median(m->stages[i], m->steps) * 1e3);
   }
-  printf("%-34s %10.1f   (least %.1f)\n", "CPU time of all ranks, ms", cpu * 1e3, least_cpu * 1e3);
+  printf("%-34s %10.1f\n", "CPU time of all ranks, ms", cpu * 1e3);
+  printf("%-34s %10.1f   (least %.1f)\n", "CPU time of a rank, ms", cpu / size * 1e3,
+         least_cpu / size * 1e3);
   printf("%-34s %10.0f\n", "tokens/s", tokens / step);
   printf("%-34s %10.0f   (%.0f to %.0f, between the steps)\n", "GEMM peak of all ranks, GFLOP/s",
          peak * 1e-9, m->peaks[0] * 1e-9, m->peaks[kPeaks - 1] * 1e-9);
