@@ -99,10 +99,7 @@ void ask_for_devices_of(jit::Graph& graph, jit::Node& node) {
   for (size_t i = 0; i < arguments.size(); ++i) {
     if (!is_device(arguments[i].type())) continue;
     jit::Value* const makes = graph.insertConstant(!takes_tensors(*schema));
-    jit::Node* const asked =
-        graph.insertNode(graph.create(device_operator(), {node.input(i), makes}));
-    asked->output()->setType(arguments[i].type());
-    node.replaceInput(i, asked->output());
+    node.replaceInput(i, graph.insert(device_operator(), {node.input(i), makes}));
   }
 }
 

@@ -174,6 +174,19 @@ void prelu(NodeLowering& n) {
   n.give(where_positive(n.hlo, x, x, n.hlo.times(x, weight_over(n, n.wide(1), x))));
 }
 
+// The same of libtorch 2, which gives the weight x's dimensions first, and sums gradients later.
+void prelu_kernel(NodeLowering& n) {
+  const HloValue x = n.wide(0), weight = n.hlo.broadcast(n.wide(1), x.sizes);
+  n.give(where_positive(n.hlo, x, x, n.hlo.times(x, weight)));
+}
+
+void prelu_kernel_backward(NodeLowering& n) {
+  HloBuilder& hlo = n.hlo;
+  const HloValue gradient = n.wide(0), x = n.wide(1), weight = hlo.broadcast(n.wide(2), x.sizes);
+  n.give(where_positive(hlo, x, gradient, hlo.times(gradient, weight)), 0);
+  n.give(where_positive(hlo, x, hlo.filled_like(x, 0), hlo.times(gradient, x)), 1);
+}
+
 // (gradient, x, weight): gradients of x and of the weight
 void prelu_backward(NodeLowering& n) {
   HloBuilder& hlo = n.hlo;
@@ -190,6 +203,8 @@ void prelu_backward(NodeLowering& n) {
 
 const Lowerings& gate_lowerings() {
   static const Lowerings all = {
+      {"aten::_prelu_kernel", prelu_kernel},
+      {"aten::_prelu_kernel_backward", prelu_kernel_backward},
       {"aten::elu", elu},
       {"aten::elu_backward", elu_backward},
       {"aten::glu", glu},
