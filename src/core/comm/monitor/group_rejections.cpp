@@ -124,7 +124,8 @@ std::optional<Error> GroupRejections::Attempt::rejection(const std::string& name
 
 std::optional<Error> GroupRejections::Attempt::look_up(const std::string& name) {
   rejections_.read_on();
-  for (const auto& [number, r] : rejections_.known_) {
+  for (const auto& numbered : rejections_.known_) {
+    const Entry& r = numbered.second;
     const auto expected = numbers_.find(r.by);
     const auto meant = r.numbers.find(rejections_.rank_);
     if (expected == numbers_.end() || meant == r.numbers.end()) continue;
