@@ -39,7 +39,7 @@ class AttentionPlan {
   nxd_dtype_t dtype() const { return dtype_; }
   const AttentionShape& shape() const { return shape_; }
   int64_t group() const { return group_; }  // query heads of a key/value head
-  // Of a batch entry.
+  // The keys that a batch entry's queries see.
   const SeenKeys& keys(int64_t b) const {
     return keys_[shape_.key_mask ? static_cast<size_t>(b) : 0];
   }
