@@ -20,6 +20,8 @@
 #include "core/comm/net/connector.h"
 #include "core/comm/store/tcp_store.h"
 
+#include "support/rejection.h"
+
 #include "support/check.h"
 
 namespace {
@@ -34,17 +36,7 @@ using std::chrono::milliseconds;
 const char* const kText = "some secret of a job";
 
 void refused(nxd_status_t status, const char* part, const std::function<void()>& call) {
-  std::string message = "nothing was refused";
-  nxd_status_t given = NXD_OK;
-  try {
-    call();
-  } catch (const nxd::Error& e) {
-    given = e.status();
-    message = e.what();
-  }
-  if (given != status || message.find(part) == std::string::npos) {
-    fail_msg("expected \"%s\", got: %s", part, message.c_str());
-  }
+  const std::string message = nxd_test::rejection(status, part, call);
   if (message.find(kText) != std::string::npos) fail_msg("it says the secret: %s", message.c_str());
 }
 

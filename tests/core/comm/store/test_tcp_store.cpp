@@ -11,6 +11,8 @@
 #include "core/comm/store/tcp_store.h"
 #include "core/comm/store/tcp_store_server.h"
 
+#include "support/rejection.h"
+
 #include "support/check.h"
 
 namespace {
@@ -50,27 +52,15 @@ class Serving {
   int port_ = 0;
 };
 
-void refused(nxd_status_t status, const char* part, const std::function<void()>& call) {
-  std::string message = "nothing was refused";
-  nxd_status_t given = NXD_OK;
-  try {
-    call();
-  } catch (const nxd::Error& e) {
-    given = e.status();
-    message = e.what();
-  }
-  if (given != status || message.find(part) == std::string::npos) {
-    fail_msg("expected \"%s\", got: %s", part, message.c_str());
-  }
-}
-
 // The caller's timeout counts when the store's own is longer, and the other way round.
 void silent_servers_are_not_waited_for(void**) {
   Serving serving;
   TcpStore patient("127.0.0.1", serving.port(), 40000), hasty("127.0.0.1", serving.port(), 1500);
   serving.stop();
-  refused(NXD_ERROR_TIMEOUT, "within 1100 ms", [&] { patient.wait_bounded("key", 1100); });
-  refused(NXD_ERROR_TIMEOUT, "within 1500 ms", [&] { hasty.wait_bounded("key", 30000); });
+  nxd_test::rejection(NXD_ERROR_TIMEOUT, "within 1100 ms",
+                      [&] { patient.wait_bounded("key", 1100); });
+  nxd_test::rejection(NXD_ERROR_TIMEOUT, "within 1500 ms",
+                      [&] { hasty.wait_bounded("key", 30000); });
 }
 
 std::string sum_of(TcpStore& store) { return store.get("sum").value_or("none"); }
@@ -81,8 +71,9 @@ void servers_go_on(void**) {
   TcpStore store("127.0.0.1", serving.port(), 1500), other("127.0.0.1", serving.port(), 40000);
   store.set("key", "value");
   serving.stop();
-  refused(NXD_ERROR_TIMEOUT, "no answer", [&] { store.add("sum", 1); });
-  refused(NXD_ERROR_TIMEOUT, "no answer", [&] { store.get("key"); });  // nor can it connect
+  nxd_test::rejection(NXD_ERROR_TIMEOUT, "no answer", [&] { store.add("sum", 1); });
+  nxd_test::rejection(NXD_ERROR_TIMEOUT, "no answer",
+                      [&] { store.get("key"); });  // nor can it connect
   serving.go_on();
   const auto sum = other.add("sum", 100);
   assert_true(sum == 100 || sum == 101);
@@ -100,8 +91,8 @@ void lost_servers_are_lost(void**) {
   TcpStore far("127.0.0.1", server->port(), 40000);
   near.stop_serving();
   for (int i = 0; i < 2; ++i) {
-    refused(NXD_ERROR_IO, "was lost", [&] { near.get("key"); });
-    refused(NXD_ERROR_IO, "was lost", [&] { far.get("key"); });
+    nxd_test::rejection(NXD_ERROR_IO, "was lost", [&] { near.get("key"); });
+    nxd_test::rejection(NXD_ERROR_IO, "was lost", [&] { far.get("key"); });
   }
 }
 
@@ -111,14 +102,14 @@ void full_stores_say_so(void**) {
   limits.values = 1000;
   const TcpStoreServer server("127.0.0.1", 0, std::nullopt, limits);
   TcpStore store("127.0.0.1", server.port(), 40000);
-  refused(NXD_ERROR_OUT_OF_MEMORY, "take 0 bytes, and may take 1000",
-          [&] { store.set("large", std::string(1000, 'x')); });
+  nxd_test::rejection(NXD_ERROR_OUT_OF_MEMORY, "take 0 bytes, and may take 1000",
+                      [&] { store.set("large", std::string(1000, 'x')); });
   assert_false(store.get("large").has_value());
   store.set("key", std::string(700, 'x'));
-  refused(NXD_ERROR_OUT_OF_MEMORY, "no room for the value of key \"sum\"",
-          [&] { store.add("sum", 1); });
-  refused(NXD_ERROR_OUT_OF_MEMORY, "no room for the value of key \"small\"",
-          [&] { store.set("small", "x"); });
+  nxd_test::rejection(NXD_ERROR_OUT_OF_MEMORY, "no room for the value of key \"sum\"",
+                      [&] { store.add("sum", 1); });
+  nxd_test::rejection(NXD_ERROR_OUT_OF_MEMORY, "no room for the value of key \"small\"",
+                      [&] { store.set("small", "x"); });
   assert_string_equal(sum_of(store).c_str(), "none");
   store.set("key", "value");
   assert_int_equal(store.add("sum", 1), 1);
