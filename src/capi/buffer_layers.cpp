@@ -142,17 +142,25 @@ struct LinearLossCall {
 
   template <class Plan>
   nxd_status_t run(nxd_context_t* ctx, const char* operation) const {
-    return run_plan(ctx, operation, [&](const Context&, const ProcessGroup& group) {
-      return Plan(group, read(Data::kNeeded), resolve(options));
+    return run_plan(ctx, operation, [&](const Context& context, const ProcessGroup& group) {
+      return Plan(group, read(Data::kNeeded), resolve_in(context));
     });
   }
   template <class Plan>
   nxd_status_t workspace(nxd_context_t* ctx, size_t* out_bytes) const {
-    return get_workspace(ctx, out_bytes, [&](const Context&, const ProcessGroup& group) {
-      auto known = resolve(options);
+    return get_workspace(ctx, out_bytes, [&](const Context& context, const ProcessGroup& group) {
+      auto known = resolve_in(context);
       known.workspace = {true, nullptr, 0};
       return Plan(group, read(Data::kIgnored), known);
     });
+  }
+
+ private:
+  // With what the context has for all layers.
+  LinearLossOptions resolve_in(const Context& context) const {
+    LinearLossOptions known = resolve(options);
+    known.reduce_dtype = context.reduce_dtype();
+    return known;
   }
 };
 

@@ -132,6 +132,55 @@ void columns_over_arrays(void**) {
   }
 }
 
+// The gradient of zeros by a head's loss: all logits are 0, and so their gradients are 1/classes,
+// less 1 at the label, which bf16 holds exactly.
+Numbers uniform_dlogits(const std::vector<int64_t>& labels, int64_t classes) {
+  Numbers dlogits({static_cast<int64_t>(labels.size()), classes});
+  for (size_t i = 0; i < labels.size(); ++i) {
+    for (int64_t j = 0; j < classes; ++j) {
+      dlogits.at(static_cast<int64_t>(i) * classes + j) =
+          1.0 / static_cast<double>(classes) - (labels[i] == j ? 1 : 0);
+    }
+  }
+  return dlogits;
+}
+
+void heads_over_arrays(void**) {
+  constexpr int64_t kClasses = 64, kFeatures = 16;
+  const Numbers x({8, kFeatures}), weight = Numbers::pattern({kClasses, kFeatures}, 2);
+  const std::vector<int64_t> labels{0, 9, 63, 17, 31, 32, 48, 5};
+  Numbers label_numbers({8});
+  std::copy(labels.begin(), labels.end(), label_numbers.values.begin());
+  const Numbers dlogits = uniform_dlogits(labels, kClasses);
+  for (const int ranks : {1, 2, 4}) {
+    const Numbers wanted = summed(dlogits, weight.transposed(), ranks, ranks > 1);
+    assert_true((wanted.values == summed(dlogits, weight.transposed(), ranks, false).values) ==
+                (ranks == 1));
+    for (const bool splits : {false, true}) {
+      on_ranks_with(ranks, NXD_DTYPE_BF16, [&](nxd_context_t* ctx, int rank, int) {
+        const auto own = [&](const Numbers& whole) {
+          return splits ? whole.part(0, rank, ranks) : whole;
+        };
+        Buffer own_x(own(x), NXD_DTYPE_BF16), dx(own(x).shape, NXD_DTYPE_BF16);
+        Buffer own_weight(weight.part(0, rank, ranks), NXD_DTYPE_BF16);
+        Buffer ids(label_numbers, NXD_DTYPE_I64);
+        Buffer statistics({2, 8}, NXD_DTYPE_F32), loss(Sizes{}, NXD_DTYPE_F32);
+        nxd_linear_cross_entropy_options_t options = NXD_LINEAR_CROSS_ENTROPY_OPTIONS_INIT;
+        options.reduction = NXD_REDUCTION_SUM;
+        options.sequence_parallel = splits;
+        options.block_tokens = 3;
+        NXD_TEST_OK(nxd_linear_cross_entropy_forward(ctx, own_x.tensor(), own_weight.tensor(),
+                                                     nullptr, ids.tensor(), &options,
+                                                     statistics.tensor(), loss.tensor()));
+        NXD_TEST_OK(nxd_linear_cross_entropy_backward(
+            ctx, own_x.tensor(), own_weight.tensor(), nullptr, ids.tensor(), statistics.tensor(),
+            nullptr, &options, dx.tensor(), nullptr, nullptr));
+        check_exact(dx, own(wanted), splits ? "a slice of a head's dx" : "a head's dx");
+      });
+    }
+  }
+}
+
 void other_dtypes(void**) {
   const Numbers x = Numbers::pattern({4, 64}, 1, true), weight = Numbers::pattern({8, 64}, 2, true);
   for (const nxd_dtype_t dtype : {NXD_DTYPE_F32, NXD_DTYPE_F64, NXD_DTYPE_F16}) {
@@ -155,6 +204,6 @@ void other_dtypes(void**) {
 int main() {
   const CMUnitTest tests[] = {cmocka_unit_test(rows_over_arrays),
                               cmocka_unit_test(columns_over_arrays),
-                              cmocka_unit_test(other_dtypes)};
+                              cmocka_unit_test(heads_over_arrays), cmocka_unit_test(other_dtypes)};
   return cmocka_run_group_tests(tests, nullptr, nullptr);
 }

@@ -218,8 +218,8 @@ LinearLossBackward::LinearLossBackward(const ProcessGroup& group, const LinearLo
   }
   if (!arrays_.grad_x) return;
   if (group_.size() > 1) {
-    reduced_x_.emplace(group_, *arrays_.grad_x, sequence_dim(),
-                       partial_sum_dtype(arrays_.grad_x->dtype), options_.workspace, scratch_);
+    reduced_x_.emplace(group_, *arrays_.grad_x, sequence_dim(), exchanged_dtype(),
+                       options_.workspace, scratch_);
   } else {
     dense_x_.emplace(arrays_.grad_x, dtype, arrays_.grad_x->shape, scratch_);
   }
@@ -263,7 +263,7 @@ void LinearLossBackward::add_block(const Block& block, const Array& dlogits, con
   }
   const Operand dy = Operand::of_dense(narrowed(dlogits));
   if (arrays_.grad_x) {
-    const nxd_dtype_t to = reduced_x_ ? partial_sum_dtype(dtype) : dtype;
+    const nxd_dtype_t to = reduced_x_ ? exchanged_dtype() : dtype;
     void* const data = reduced_x_ ? reduced_x_->summand(scratch_).data : dense_x_->data(scratch_);
     const Array dx = Array::dense(to, {tokens(), features()}, data);
     write_product({dtype, dy, weight.t(), cols()}, dx.part(0, block.first, block.count));

@@ -15,7 +15,8 @@ struct LinearLossOptions : LossFormula {
   int64_t sequence_dim = 0;
   bool transposed_weight = false;
   bool accumulate_grads = false;
-  int64_t block_tokens = 0;  // 0: by the sizes
+  int64_t block_tokens = 0;                  // 0: by the sizes
+  nxd_dtype_t reduce_dtype = NXD_DTYPE_F32;  // of bf16 partial sums: F32 or BF16
   CallerWorkspace workspace{};
 };
 
@@ -47,6 +48,10 @@ class LinearLossPlan {
   int64_t cols() const { return arrays_.weight.size(options_.transposed_weight ? 1 : 0); }
   bool splits_sequence() const { return options_.sequence_parallel && group_.size() > 1; }
   int sequence_dim() const { return static_cast<int>(options_.sequence_dim); }
+  // The dtype in which ranks exchange the parts of the gradient of x.
+  nxd_dtype_t exchanged_dtype() const {
+    return nxd::exchanged_dtype(arrays_.x.dtype, options_.reduce_dtype);
+  }
   // Calls body with each block in turn.
   template <class Body>
   void each_block(const Body& body) const;

@@ -130,11 +130,6 @@ double LinearPlan::of_weights(double (*value)(const LinearPlan&, const LinearWei
   return digest.folded();
 }
 
-nxd_dtype_t LinearPlan::exchanged_dtype() const {
-  const bool narrow = dtype() == NXD_DTYPE_BF16 && options_.reduce_dtype == NXD_DTYPE_BF16;
-  return narrow ? NXD_DTYPE_BF16 : partial_sum_dtype(dtype());
-}
-
 void LinearPlan::propose(Proposal& proposal, const LinearPlan* plan) {
   const auto same = [&](const char* name, auto value) {
     proposal.same(name, plan ? static_cast<double>(value(*plan)) : 0);

@@ -54,7 +54,9 @@ class LinearPlan {
   bool is_alone() const { return group_.size() == 1 || !options_.exchanges; }
   nxd_dtype_t dtype() const { return arrays_.x.dtype; }
   // The dtype in which ranks exchange partial sums.
-  nxd_dtype_t exchanged_dtype() const;
+  nxd_dtype_t exchanged_dtype() const {
+    return nxd::exchanged_dtype(dtype(), options_.reduce_dtype);
+  }
   int last_dim() const { return arrays_.x.dims() - 1; }
   int sequence_dim() const { return static_cast<int>(options_.sequence_dim); }
   // Sizes of this rank's weights. All of them read the same features.

@@ -76,4 +76,9 @@ nxd_dtype_t partial_sum_dtype(nxd_dtype_t dtype) {
   return dtype_is_16_bit_float(dtype) ? NXD_DTYPE_F32 : dtype;
 }
 
+nxd_dtype_t exchanged_dtype(nxd_dtype_t dtype, nxd_dtype_t reduce_dtype) {
+  const bool narrow = dtype == NXD_DTYPE_BF16 && reduce_dtype == NXD_DTYPE_BF16;
+  return narrow ? NXD_DTYPE_BF16 : partial_sum_dtype(dtype);
+}
+
 }  // namespace nxd

@@ -32,6 +32,10 @@ struct LossForm {
   bool wants_dbias = false;
 
   bool sums_dx() const { return plan.input != Input::kAsIs; }
+  // The dtype of the gradient by the input, before ranks sum it.
+  at::ScalarType dx_dtype(at::ScalarType dtype) const {
+    return sums_dx() ? plan.exchanged_dtype(dtype) : dtype;
+  }
 };
 
 // The pass over the blocks. The gradients are those of the reduced loss.
@@ -51,8 +55,9 @@ class Blocks {
         losses_(at::empty({x_.size(0)}, at::kFloat)) {
     const at::ScalarType wide = partial_sum_dtype(dtype_);
     if (form.wants_dx) {
-      dx_ = form.sums_dx() ? exchanged_empty(*form.plan.group, x_.sizes(), wide)
-                           : pooled_empty(x_.sizes(), dtype_);
+      const at::ScalarType to = form.dx_dtype(dtype_);
+      dx_ = form.sums_dx() ? exchanged_empty(*form.plan.group, x_.sizes(), to)
+                           : pooled_empty(x_.sizes(), to);
     }
     // Sums of several blocks are rounded once.
     if (form.wants_dweight) {
@@ -135,8 +140,7 @@ variable_list record_blocks(const LossForm& form, const at::Tensor& in, const at
   const auto wanted = [](bool wants, const at::Tensor& like, at::ScalarType type) {
     return wants ? kernel_result(like.sizes(), type) : at::Tensor();
   };
-  call.results = {kernel_result({}, at::kFloat),
-                  wanted(form.wants_dx, in, form.sums_dx() ? partial_sum_dtype(dtype) : dtype),
+  call.results = {kernel_result({}, at::kFloat), wanted(form.wants_dx, in, form.dx_dtype(dtype)),
                   wanted(form.wants_dweight, weight, dtype), wanted(form.wants_dbias, bias, dtype)};
   // Without its tensors, which would be results of the graph for as long as it is held.
   LossForm kept = form;

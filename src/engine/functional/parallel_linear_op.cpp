@@ -6,7 +6,9 @@
 
 #include <utility>
 
+#include "core/tensor_parallel/stacked_parts.h"
 #include "engine/autograd/deferred_gradients.h"
+#include "engine/dtype.h"
 #include "engine/functional/linear_call.h"
 #include "engine/ops/autocast.h"
 #include "engine/ops/collectives.h"
@@ -187,8 +189,7 @@ struct ParallelLinears : torch::autograd::Function<ParallelLinears> {
 }  // namespace
 
 at::ScalarType ParallelLinearPlan::exchanged_dtype(at::ScalarType dtype) const {
-  const bool narrow = dtype == at::kBFloat16 && context->reduce_dtype() == NXD_DTYPE_BF16;
-  return narrow ? at::kBFloat16 : partial_sum_dtype(dtype);
+  return to_scalar_type(nxd::exchanged_dtype(to_nxd_dtype(dtype), context->reduce_dtype()));
 }
 
 at::Tensor input_in_region(const ParallelLinearPlan& plan, const at::Tensor& x) {
