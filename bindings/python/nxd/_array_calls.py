@@ -8,7 +8,7 @@ from contextlib import AbstractContextManager, nullcontext
 from typing import TYPE_CHECKING, Any
 
 from nxd import _arrays
-from nxd._handle import Struct
+from nxd._handle import Struct, c_text
 from nxd.enums import Axis
 from nxd.errors import InvalidArgument, check
 from nxd.group import collective
@@ -90,7 +90,7 @@ class _Call:
             n = len(self._inputs)
             tensors = [arrays.tensor(array, name.rstrip("?"), i >= n)
                        for i, (name, array) in enumerate(zip(self.arrays, taken))]
-            status = function(context.pointer, *(value.encode() for value in leading),
+            status = function(context.pointer, *(c_text(value) for value in leading),
                               *tensors[:n], struct.pointer, *tensors[n:], *trailing)
         check(status)
 

@@ -24,6 +24,12 @@ FORMATS = {DType.F32: "f", DType.F64: "d", DType.BF16: "H", DType.F16: "e", DTyp
            DType.I64: "q", DType.U8: "B", DType.I8: "b", DType.I16: "h", DType.BOOL: "?"}
 _OF_FORMAT = {"f": DType.F32, "d": DType.F64, "e": DType.F16, "i": DType.I32, "l": DType.I64,
               "q": DType.I64, "B": DType.U8, "b": DType.I8, "h": DType.I16, "?": DType.BOOL}
+# Elements that a caller may name as others of their size: words as 16-bit floats, numbers without a
+# sign, bytes.
+_STANDS_FOR = {"H": (DType.BF16, DType.F16, DType.I16), "h": (DType.BF16, DType.F16),
+               "I": (DType.I32,), "L": (DType.I64,), "Q": (DType.I64,),
+               "B": (DType.I8, DType.BOOL), "b": (DType.U8, DType.BOOL), "c": (DType.U8, DType.I8),
+               "?": (DType.U8, DType.I8)}
 _CODES = {DType.F32: (2, 32), DType.F64: (2, 64), DType.BF16: (4, 16), DType.F16: (2, 16),
           DType.I32: (0, 32), DType.I64: (0, 64), DType.U8: (1, 8), DType.I8: (0, 8),
           DType.I16: (0, 16), DType.BOOL: (6, 8)}
@@ -69,15 +75,23 @@ def _words(array: Any) -> Any:
     return array.view(numpy.uint16)
 
 
-def _from_buffer(array: Any, view: memoryview, name: str, dtype: DType | None,
-                 writable: bool) -> Buffer:
-    found = _OF_FORMAT.get(view.format.lstrip("@=<"))
-    if dtype is not None and view.itemsize == SIZES[dtype]:
+def _element(view: memoryview, name: str, dtype: DType | None) -> DType:
+    """The element type of a buffer: its own, or the one given where its elements may stand for it.
+    Elements of another byte order than this machine's have none."""
+    letter = view.format.lstrip("@=<")
+    found = _OF_FORMAT.get(letter)
+    if dtype is not None and dtype in _STANDS_FOR.get(letter, ()):
         found = dtype
-    if found is None or dtype is not None and found is not dtype:
+    if found is None or view.itemsize != SIZES[found] or dtype is not None and found is not dtype:
         raise InvalidArgument(f"{name}: elements of format {view.format!r}"
                               + (f", expected {dtype.name.lower()}" if dtype is not None else
                                  " have no DType of their own"))
+    return found
+
+
+def _from_buffer(array: Any, view: memoryview, name: str, dtype: DType | None,
+                 writable: bool) -> Buffer:
+    found = _element(view, name, dtype)
     if not view.c_contiguous:
         raise InvalidArgument(f"{name}: the array of shape {view.shape} is not in C order")
     if writable and view.readonly:
@@ -117,7 +131,8 @@ def _from_dlpack(array: Any, name: str, dtype: DType | None, writable: bool,
         raise InvalidArgument(f"{name}: the array of shape {tuple(shape)} is not in C order")
     found = dtype_of(tensor.dtype)
     if dtype is not None and found is not dtype:
-        if SIZES[found] != SIZES[dtype]:
+        # Some frameworks have no words without a sign.
+        if found is DType.BF16 or dtype not in _STANDS_FOR.get(FORMATS[found], ()):
             raise InvalidArgument(f"{name}: expected {dtype.name.lower()}, got "
                                   f"{found.name.lower()}")
         found = dtype
@@ -130,11 +145,11 @@ def _from_interface(array: Any, view: memoryview, name: str, dtype: DType | None
                     writable: bool) -> Buffer:
     """The memory of an array in any strides, which numpy's interface tells: DLPack has no place for
     arrays that are read-only."""
-    found = dtype or _OF_FORMAT.get(view.format.lstrip("@=<"))
+    found = _element(view, name, dtype)
     strides = view.strides or ()
-    if found is None or any(stride % SIZES[found] for stride in strides):
-        raise InvalidArgument(f"{name}: elements of format {view.format!r} in strides of {strides} "
-                              "bytes have no DType of their own")
+    if any(stride % SIZES[found] for stride in strides):
+        raise InvalidArgument(f"{name}: elements of {SIZES[found]} bytes in strides of {strides} "
+                              "bytes")
     if writable and view.readonly:
         raise InvalidArgument(f"{name}: the array is read-only, and would be written")
     address = ffi.cast("void*", array.__array_interface__["data"][0])

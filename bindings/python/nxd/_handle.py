@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from enum import Enum, IntEnum
@@ -71,6 +72,10 @@ class Handle:
         if pointer is not None and self._owner is None:
             ffi.release(pointer)
 
+    def __reduce_ex__(self, protocol: Any) -> Any:
+        # A copy would destroy the object a second time.
+        raise TypeError(f"a {type(self).__name__} can be neither copied nor pickled")
+
     def __enter__(self: H) -> H:
         return self
 
@@ -107,11 +112,27 @@ def text(value: Any) -> str:
     return ffi.string(value).decode("utf-8", "replace") if value != ffi.NULL else ""
 
 
+def c_text(value: str) -> bytes:
+    """A text for the library, which would take it to end at a NUL."""
+    data = value.encode()
+    if 0 in data:
+        raise errors.InvalidArgument(f"expected no NUL within a text, got {value!r}")
+    return data
+
+
+def c_path(value: str | bytes | os.PathLike[Any]) -> bytes:
+    """A path for the library, in the file system's encoding."""
+    data = os.fsencode(value)
+    if 0 in data:
+        raise errors.InvalidArgument(f"expected no NUL within a path, got {value!r}")
+    return data
+
+
 def strings(values: Sequence[str] | None, kept: list[Any]) -> Any:
     """An array of C strings, NULL for None. It lives as long as kept."""
     if values is None:
         return ffi.NULL
-    kept.extend(ffi.new("char[]", value.encode()) for value in values)
+    kept.extend(ffi.new("char[]", c_text(value)) for value in values)
     array = ffi.new("const char*[]", kept[len(kept) - len(values):] or 1)
     kept.append(array)
     return array
@@ -150,7 +171,7 @@ class Struct:
         if value is None:
             return ffi.NULL
         if isinstance(value, str):
-            self._kept.append(ffi.new("char[]", value.encode()))
+            self._kept.append(ffi.new("char[]", c_text(value)))
             return self._kept[-1]
         if isinstance(value, (Handle, Struct)):
             self._kept.append(value)
@@ -212,9 +233,10 @@ class _UserData:
         self._held[int(ffi.cast("intptr_t", handle))] = handle
         try:
             yield handle
-        except BaseException:
+        except Exception:
             self.drop(handle)
             raise
+        # A Ctrl-C may have come after the library took it: then it stays.
 
     def drop(self, pointer: Any) -> None:
         self._held.pop(int(ffi.cast("intptr_t", pointer)), None)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
-from nxd._handle import Handle, get, text
+from nxd._handle import Handle, c_path, c_text, get, text
 from nxd.errors import check
 from nxd.raw import core, ffi
 
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 def read_text(function: Callable[..., int], pointer: Any, key: str) -> str | None:
     """A text of a getter that gives nothing where there is none."""
-    name = key.encode()
+    name = c_text(key)
     needed = get("size_t*", function, pointer, name, ffi.NULL, 0)
     if needed == 0:
         return None
@@ -36,19 +36,19 @@ class Checkpoint(Handle):
     def create(cls, ctx: Context, directory: str, step: int) -> Checkpoint:
         """Begins the checkpoint of a step. [collective: world]"""
         return cls(get("nxd_checkpoint_t**", core.nxd_checkpoint_create, ctx.pointer,
-                       str(directory).encode(), step))
+                       c_path(directory), step))
 
     @classmethod
     def open(cls, ctx: Context, directory: str, step: int, verify: bool = True) -> Checkpoint:
         """Opens that of a step. [collective: world]"""
         return cls(get("nxd_checkpoint_t**", core.nxd_checkpoint_open, ctx.pointer,
-                       str(directory).encode(), step, verify))
+                       c_path(directory), step, verify))
 
     @classmethod
     def open_newest(cls, ctx: Context, directory: str, verify: bool = True) -> Checkpoint | None:
         """Opens the newest complete one; None where there is none. [collective: world]"""
         out = get("nxd_checkpoint_t**", core.nxd_checkpoint_open_newest, ctx.pointer,
-                  str(directory).encode(), verify)
+                  c_path(directory), verify)
         return cls(out) if out != ffi.NULL else None
 
     @property
@@ -63,7 +63,7 @@ class Checkpoint(Handle):
 
     def set_value(self, key: str, value: str) -> None:
         """Keeps a text with the checkpoint."""
-        check(core.nxd_checkpoint_set_value(self.pointer, key.encode(), value.encode()))
+        check(core.nxd_checkpoint_set_value(self.pointer, c_text(key), c_text(value)))
 
     def value(self, key: str) -> str | None:
         """A text that was kept with the checkpoint; None where there is none."""

@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from nxd import _arrays
-from nxd._handle import Handle, Struct, fill, get, to_enum
+from nxd._handle import Handle, Struct, c_text, fill, get, to_enum
 from nxd.enums import Axis, Device, DType, Rendezvous
 from nxd.errors import InvalidArgument, callback, check
 from nxd.group import Group, collective, unattended
@@ -125,7 +125,7 @@ class Context(Handle):
         """Makes a group of some ranks. [collective: the listed ranks]"""
         try:
             members = ffi.new("int32_t[]", list(ranks) or 1)
-            label = name.encode() if name is not None else ffi.NULL
+            label = c_text(name) if name is not None else ffi.NULL
         except Exception:
             self._refuse_group(ranks)
             raise
@@ -182,17 +182,20 @@ class Context(Handle):
 
     def master_print(self, line: str) -> None:
         """Writes a line to stdout on world rank 0."""
-        check(core.nxd_master_print(self.pointer, line.encode()))
+        check(core.nxd_master_print(self.pointer, c_text(line)))
 
     # Memory that ranks of one host share.
 
     def arena(self, shape: tuple[int, ...], dtype: Any = "f32") -> Any:
         """A numpy array in memory that the other ranks of this host see too: collectives work on
-        it in place. It is valid until free_arena, or until the context is closed."""
+        it in place. It is valid until free_arena, or until the context is closed; a context that
+        is dropped stays as long as the array."""
         kind = to_enum(DType, dtype)
         size = math.prod(shape) * _arrays.SIZES[kind]
         memory = get("void**", core.nxd_arena_alloc, self.pointer, size)
-        return _arrays.over_memory(memory, shape, kind)
+        # Its memory ends with the context, which the array therefore keeps.
+        kept = ffi.gc(memory, lambda _, context=self: None)
+        return _arrays.over_memory(kept, shape, kind)
 
     def free_arena(self, array: Any) -> None:
         """Takes back an array of arena()."""

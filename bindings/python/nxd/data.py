@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from nxd import _arrays
-from nxd._handle import Handle, Struct, get
+from nxd._handle import Handle, Struct, c_path, get
 from nxd.enums import DType
 from nxd.errors import InvalidArgument, check
 from nxd.group import collective
@@ -37,9 +37,7 @@ class DataLoader(Handle):
             if "seed" in options:
                 options["has_seed"] = 1
             struct = Struct("nxd_data_loader_options_t", options)
-            names = [os.fsencode(path) for path in paths]
-            if any(0 in name for name in names):
-                raise InvalidArgument(f"paths: expected no NUL, got {names}")
+            names = [c_path(path) for path in paths]
             texts = [ffi.new("char[]", name) for name in names]
             row = ffi.new("const char*[]", texts or 1)
             status = core.nxd_data_loader_create(context.pointer, row, len(names), batch_size,

@@ -7,6 +7,7 @@ import functools
 import threading
 import traceback
 from collections.abc import Callable
+from enum import IntEnum
 from types import TracebackType
 from typing import Any
 
@@ -128,13 +129,22 @@ def callback(name: str) -> Callable[[Callable[..., None]], Any]:
     return make
 
 
+def _known(kind: type[IntEnum], value: int) -> Any:
+    """A member; INVALID, or the number where there is no such member, for one that a later library
+    has: no error gets lost for that."""
+    try:
+        return kind(value)
+    except ValueError:
+        return kind.__members__.get("INVALID", value)
+
+
 def info_from(struct: Any) -> ErrorInfo:
     """An nxd_error_info_t, with copies of its strings."""
     return ErrorInfo(
-        Status(struct.status), struct.root_rank, struct.sequence,
+        _known(Status, struct.status), struct.root_rank, struct.sequence,
         ffi.string(struct.group).decode("utf-8", "replace"),
         ffi.string(struct.operation).decode("utf-8", "replace"),
-        struct.step, ParameterState(struct.parameters))
+        struct.step, _known(ParameterState, struct.parameters))
 
 
 def failure(status: int) -> BaseException:

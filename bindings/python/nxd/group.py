@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from nxd._arrays import Buffer, buffer
-from nxd._handle import Handle, fill, get, to_enum
+from nxd._handle import Handle, c_text, fill, get, to_enum
 from nxd._raw import ErrorInfo
 from nxd.enums import DType, Reduce, Transport
 from nxd.errors import InvalidArgument, NxdError, check, info_from
@@ -218,7 +218,7 @@ class Group(Handle):
         would wait for this rank otherwise. For bindings of other arrays: those of this class do so
         themselves. [collective: group]"""
         text = str(reason).replace("\0", "?").encode()
-        arguments = (self.pointer, operation.encode(), peer, tag, text)
+        arguments = (self.pointer, c_text(operation), peer, tag, text)
         if wait:
             core.nxd_group_reject(*arguments)
             return
@@ -293,7 +293,7 @@ class Group(Handle):
         all_ranks = ffi.new("nxd_payloads_t**")
         with collective(lambda: self):
             given = bytes(memoryview(payload))
-            name = tag.encode()
+            name = c_text(tag)
         check(core.nxd_group_rendezvous(self.pointer, name, given, len(given), all_ranks))
         data, size = ffi.new("const void**"), ffi.new("size_t*")
         found = []

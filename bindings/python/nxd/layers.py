@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from nxd._handle import Struct, get, pointers
+from nxd._handle import Struct, c_path, c_text, get, pointers
 from nxd.errors import check
 from nxd.module import Module
 from nxd.raw import engine, ffi
@@ -139,7 +139,7 @@ class Dropout(Layer):
     """In training zeroes elements with probability p, by the name of the site."""
 
     def __init__(self, context: Context, p: float, name: str, shard_dim: int = -1) -> None:
-        super().__init__(context, "layer_create_dropout", p, name.encode(), shard_dim)
+        super().__init__(context, "layer_create_dropout", p, c_text(name), shard_dim)
 
 
 class Model(Layer):
@@ -152,7 +152,7 @@ class Model(Layer):
                  **options: Unpack[ModelOptions]) -> None:
         struct = Struct("nxd_model_options_t", options, engine)
         super().__init__(context, "model_from_pretrained" if from_pretrained else "model_create",
-                         str(config_json).encode(), struct.pointer)
+                         c_text(str(config_json)), struct.pointer)
 
     @classmethod
     def from_pretrained(cls, context: Context, directory: str,
@@ -169,5 +169,5 @@ class TorchScript(Layer):
     """A module of a file of torch.jit.save, which is to be trusted: its forward is a program."""
 
     def __init__(self, context: Context, path: str, num_outputs: int = 1) -> None:
-        super().__init__(context, "model_from_torchscript", str(path).encode())
+        super().__init__(context, "model_from_torchscript", c_path(path))
         self.num_outputs = num_outputs

@@ -8,8 +8,8 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from nxd import errors
-from nxd._handle import EngineHandle, Struct, drop_user_data, fill, get, pointers, text, to_enum, \
-    user_data
+from nxd._handle import EngineHandle, Struct, c_path, c_text, drop_user_data, fill, get, \
+    pointers, text, to_enum, user_data
 from nxd.autograd import _own, give, inputs_of, outputs_of
 from nxd.enums import Device, DType, Mismatch
 from nxd.errors import InvalidState, callback, check
@@ -148,7 +148,7 @@ class Module(EngineHandle):
         # The library has the forward as long as the tree; this object must not live for that.
         with user_data.given(weakref.ref(self)) as held:
             self._adopt(get("nxd_module_t**", engine.nxd_module_create, context.pointer,
-                            name.encode(), _forward if written else ffi.NULL, held,
+                            c_text(name), _forward if written else ffi.NULL, held,
                             drop_user_data), context, None, num_outputs)
 
     def _adopt(self, pointer: Any, context: Context, owner: Module | None,
@@ -193,7 +193,7 @@ class Module(EngineHandle):
 
     def add_child(self, name: str, child: Module) -> Any:
         """Adds a child, and gives it back."""
-        check(engine.nxd_module_add_child(self.pointer, name.encode(), child.pointer))
+        check(engine.nxd_module_add_child(self.pointer, c_text(name), child.pointer))
         self._children[name] = child
         return child
 
@@ -203,18 +203,18 @@ class Module(EngineHandle):
         struct = Struct("nxd_parameter_options_t", options, engine)
         out = ffi.new("nxd_parameter_t**")
         check(engine.nxd_module_add_parameter(
-            self.pointer, name.encode(), ffi.new("int64_t[]", list(global_shape) or 1),
+            self.pointer, c_text(name), ffi.new("int64_t[]", list(global_shape) or 1),
             len(global_shape), struct.pointer, out))
         return Parameter(out[0], self, name)
 
     def add_buffer(self, name: str, tensor: Tensor, saved: bool = True) -> None:
         """Adds a tensor that no gradient reaches, such as a running mean, and shares it."""
-        check(engine.nxd_module_add_buffer(self.pointer, name.encode(), tensor.pointer, saved))
+        check(engine.nxd_module_add_buffer(self.pointer, c_text(name), tensor.pointer, saved))
 
     def buffer(self, name: str) -> Tensor:
         """A buffer of the tree by its name."""
         return Tensor(get("nxd_tensor_t**", engine.nxd_module_share_buffer, self.pointer,
-                          name.encode()))
+                          c_text(name)))
 
     def buffers(self) -> dict[str, Tensor]:
         """All buffers of the tree."""
@@ -230,11 +230,11 @@ class Module(EngineHandle):
 
     def save_torchscript(self, path: str) -> None:
         """Writes a module of a TorchScript file back, with its values as they are now."""
-        check(engine.nxd_model_save_torchscript(self.pointer, str(path).encode()))
+        check(engine.nxd_model_save_torchscript(self.pointer, c_path(path)))
 
     def tie(self, owner_path: str, alias_path: str) -> None:
         """Makes one parameter stand for another's as well."""
-        check(engine.nxd_module_tie(self.pointer, owner_path.encode(), alias_path.encode()))
+        check(engine.nxd_module_tie(self.pointer, c_text(owner_path), c_text(alias_path)))
 
     @property
     def output_paths(self) -> list[str]:
@@ -260,7 +260,7 @@ class Module(EngineHandle):
         if known is not None:
             return known
         out = ffi.new("nxd_module_t**")
-        check(engine.nxd_module_find_module(self.pointer, path.encode(), out))
+        check(engine.nxd_module_find_module(self.pointer, c_text(path), out))
         return Module._wrap(out[0], self.context, owner=self)
 
     def children(self) -> Iterator[tuple[str, Module]]:
@@ -275,7 +275,7 @@ class Module(EngineHandle):
     def parameter(self, name: str) -> Parameter:
         """A parameter of the tree by its name."""
         out = ffi.new("nxd_parameter_t**")
-        check(engine.nxd_module_find_parameter(self.pointer, name.encode(), out))
+        check(engine.nxd_module_find_parameter(self.pointer, c_text(name), out))
         return Parameter(out[0], self, name)
 
     def parameters(self) -> list[Parameter]:
@@ -343,7 +343,7 @@ class Module(EngineHandle):
             tuple[int, Module]]:
         """The modules of the tree by their addresses in callbacks."""
         root = root or self
-        borrowed = get("nxd_module_t**", engine.nxd_module_find_module, root.pointer, path.encode())
+        borrowed = get("nxd_module_t**", engine.nxd_module_find_module, root.pointer, c_text(path))
         yield int(ffi.cast("intptr_t", borrowed)), self
         for name, child in self.children():
             yield from child._by_address(root, f"{path}.{name}" if path else name)
@@ -351,7 +351,7 @@ class Module(EngineHandle):
     def load_safetensors(self, path: str, strict: bool = True) -> LoadReport:
         """Reads parameters; each rank its own shards only."""
         out = ffi.new("nxd_load_report_t**")
-        status = engine.nxd_module_load_safetensors(self.pointer, str(path).encode(), strict, out)
+        status = engine.nxd_module_load_safetensors(self.pointer, c_path(path), strict, out)
         # A strict load that fails gives a report, too, but its message says it all.
         error = errors.failure(status) if status != 0 else None
         report = _Report(out[0]) if out[0] != ffi.NULL else None
@@ -364,11 +364,11 @@ class Module(EngineHandle):
 
     def save_safetensors(self, path: str) -> None:
         """Writes the whole parameters. [collective: tensor- and pipeline-parallel groups]"""
-        check(engine.nxd_module_save_safetensors(self.pointer, str(path).encode()))
+        check(engine.nxd_module_save_safetensors(self.pointer, c_path(path)))
 
     def snapshot(self, checkpoint: Checkpoint, name: str) -> None:
         """The parameters as they are now become a file of a checkpoint. [collective: world]"""
-        check(engine.nxd_module_snapshot(self.pointer, checkpoint.pointer, name.encode()))
+        check(engine.nxd_module_snapshot(self.pointer, checkpoint.pointer, c_text(name)))
 
 
 class _Report(EngineHandle):

@@ -7,7 +7,7 @@ import re
 from collections.abc import Callable
 from typing import Any
 
-from nxd._handle import EngineHandle, get, pointers, text
+from nxd._handle import EngineHandle, c_text, get, pointers, text
 from nxd.enums import DType
 from nxd.errors import InvalidArgument, check, failure
 from nxd.raw import engine, ffi
@@ -22,7 +22,7 @@ class Op(EngineHandle):
 
     def __init__(self, name: str, overload: str = "") -> None:
         out = ffi.new("nxd_op_t**")
-        check(engine.nxd_op_create(name.encode(), overload.encode(), out))
+        check(engine.nxd_op_create(c_text(name), c_text(overload), out))
         super().__init__(out[0])
         self._names = _argument_names(self.schema)
 
@@ -33,7 +33,7 @@ class Op(EngineHandle):
 
     def set(self, name: str, value: Any) -> None:
         """Sets an argument, by the kind of the value."""
-        op, key = self.pointer, name.encode()
+        op, key = self.pointer, c_text(name)
         if value is None:
             check(engine.nxd_op_set_tensor(op, key, ffi.NULL))
         elif isinstance(value, Tensor):
@@ -47,7 +47,7 @@ class Op(EngineHandle):
         elif isinstance(value, float):
             check(engine.nxd_op_set_double(op, key, value))
         elif isinstance(value, str):
-            check(engine.nxd_op_set_string(op, key, value.encode()))
+            check(engine.nxd_op_set_string(op, key, c_text(value)))
         elif isinstance(value, (list, tuple)):
             self._set_list(key, value)
         else:

@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from nxd._arrays import over_memory
-from nxd._handle import Handle, Struct, drop_user_data, get, read_struct, report, strings, text, \
-    to_enum, user_data
+from nxd._handle import Handle, Struct, c_path, c_text, drop_user_data, get, read_struct, report, \
+    strings, text, to_enum, user_data
 from nxd._raw import StepReport
 from nxd.data_parallel import Ddp, finish
 from nxd.enums import DType, Hyperparameter, ParameterState
@@ -104,15 +104,15 @@ class Optimizer(Handle):
 
     def save(self, path: str) -> None:
         """Writes the whole state as one file. [collective: tensor, data, pipeline groups]"""
-        check(core.nxd_optimizer_save(self.pointer, str(path).encode()))
+        check(core.nxd_optimizer_save(self.pointer, c_path(path)))
 
     def snapshot(self, checkpoint: Checkpoint, name: str) -> None:
         """The state as it is now becomes a file of a checkpoint. [collective: world]"""
-        check(core.nxd_optimizer_snapshot(self.pointer, checkpoint.pointer, name.encode()))
+        check(core.nxd_optimizer_snapshot(self.pointer, checkpoint.pointer, c_text(name)))
 
     def load(self, path: str) -> None:
         """Reads this rank's part of a state that any layout wrote."""
-        check(core.nxd_optimizer_load(self.pointer, str(path).encode()))
+        check(core.nxd_optimizer_load(self.pointer, c_path(path)))
 
 
 class AdamW(Optimizer):

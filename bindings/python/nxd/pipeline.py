@@ -7,8 +7,8 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 from nxd._arrays import over_dltensor
-from nxd._handle import Handle, Struct, drop_user_data, get, read_struct, report, text, to_enum, \
-    user_data
+from nxd._handle import Handle, Struct, c_path, c_text, drop_user_data, get, read_struct, report, \
+    text, to_enum, user_data
 from nxd._raw import PpCall, PpReport, PpTask
 from nxd.enums import Axis, DType, PpScheduleKind
 from nxd.errors import InvalidState, callback, check
@@ -119,7 +119,7 @@ class Pipeline(Handle):
 
     def write_timeline(self, path: str) -> None:
         """As a trace (.json), on rank 0. [collective: world]"""
-        check(core.nxd_pp_write_timeline(self.pointer, str(path).encode()))
+        check(core.nxd_pp_write_timeline(self.pointer, c_path(path)))
 
 
 class CallbackPipeline(Pipeline):
@@ -173,7 +173,7 @@ def _values(chunks: Sequence[Sequence[Value]], kept: list[Any]) -> tuple[Any, An
     flat = [value for chunk in chunks for value in chunk]
     array = ffi.new("nxd_pp_value_t[]", len(flat) or 1)
     for target, value in zip(array, flat):
-        target.name = name = ffi.new("char[]", value.name.encode())
+        target.name = name = ffi.new("char[]", c_text(value.name))
         target.shape = shape = ffi.new("int64_t[]", list(value.shape) or 1)
         target.ndim, target.needs_grad = len(value.shape), value.needs_grad
         target.dtype = to_enum(DType, value.dtype)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, cast
 
-from nxd._handle import Struct, read_struct, report
+from nxd._handle import Struct, c_text, read_struct, report
 from nxd._raw import FIELDS, PlanLayout, PlanMachine, PlanModel, PlanPrediction
 from nxd.errors import check
 from nxd.raw import core, ffi
@@ -27,7 +27,7 @@ def _dictionary(struct: Any, name: str) -> dict[str, Any]:
 def plan_model_from_config(config_json: str) -> PlanModel:
     """Sizes of a Hugging Face configuration."""
     out = report("nxd_plan_model_t")
-    check(core.nxd_plan_model_from_config(config_json.encode(), out))
+    check(core.nxd_plan_model_from_config(c_text(config_json), out))
     return cast(PlanModel, _dictionary(out, "nxd_plan_model_t"))
 
 

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
-from nxd._handle import EngineHandle, Struct, get, pointers, strings, text, to_enum
+from nxd._handle import EngineHandle, Struct, c_path, c_text, get, pointers, strings, text, \
+    to_enum
 from nxd.enums import Device
 from nxd.errors import check
 from nxd.raw import engine, ffi
@@ -22,7 +23,7 @@ def _save(function: Any, context: Context, path: str, tensors: Mapping[str, Tens
     struct = Struct("nxd_save_options_t",
                     {"keys": list(texts), "values": list(texts.values()),
                      "num_values": len(texts), **options}, engine)
-    check(function(context.pointer, str(path).encode(), strings(list(tensors), kept),
+    check(function(context.pointer, c_path(path), strings(list(tensors), kept),
                    pointers("nxd_tensor_t", tensors.values()), len(tensors), struct.pointer))
 
 
@@ -49,7 +50,7 @@ class Serialization(EngineHandle):
 
     def __init__(self, path: str) -> None:
         super().__init__(get("nxd_serialization_t**", engine.nxd_serialization_load,
-                             str(path).encode()))
+                             c_path(path)))
 
     def __len__(self) -> int:
         return get("size_t*", engine.nxd_serialization_get_count, self.pointer)
@@ -66,7 +67,7 @@ class Serialization(EngineHandle):
     def read(self, name: str, device: Device | str = Device.CPU) -> Tensor:
         """Reads a tensor, to the CPU or the recorded device."""
         return Tensor(get("nxd_tensor_t**", engine.nxd_serialization_create_tensor, self.pointer,
-                          name.encode(), to_enum(Device, device)))
+                          c_text(name), to_enum(Device, device)))
 
     @property
     def texts(self) -> dict[str, str]:

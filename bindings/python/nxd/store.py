@@ -6,7 +6,7 @@ import time
 from typing import Any, Protocol
 
 from nxd import errors
-from nxd._handle import Handle, Struct, drop_user_data, get, user_data
+from nxd._handle import Handle, Struct, c_path, c_text, drop_user_data, get, user_data
 from nxd.errors import callback, check
 from nxd.raw import core, ffi
 
@@ -34,12 +34,12 @@ class Store(Handle):
     @classmethod
     def file(cls, path: str) -> Store:
         """In a file that all ranks can write; its path must be fresh for each job."""
-        return cls(get("nxd_store_t**", core.nxd_store_create_file, str(path).encode()))
+        return cls(get("nxd_store_t**", core.nxd_store_create_file, c_path(path)))
 
     @classmethod
     def tcp(cls, host: str, port: int, server: bool = False, timeout_ms: int = 0) -> Store:
         """Served over TCP by one rank; with server, port 0 picks a free one."""
-        return cls(get("nxd_store_t**", core.nxd_store_create_tcp, host.encode(), port, server,
+        return cls(get("nxd_store_t**", core.nxd_store_create_tcp, c_text(host), port, server,
                        timeout_ms))
 
     @classmethod
@@ -56,7 +56,7 @@ class Store(Handle):
         return get("int32_t*", core.nxd_store_get_port, self.pointer)
 
     def set(self, key: str, value: bytes) -> None:
-        check(core.nxd_store_set(self.pointer, key.encode(), value, len(value)))
+        check(core.nxd_store_set(self.pointer, c_text(key), value, len(value)))
 
     def get(self, key: str, timeout_ms: int = 0) -> bytes:
         """Waits for the key; Timeout when it is not there in time."""
@@ -65,7 +65,7 @@ class Store(Handle):
         size = ffi.new("size_t*")
         while True:
             left = max(0, min(_SLICE_MS, int(1000 * (end - time.monotonic()))))
-            status = core.nxd_store_get(self.pointer, key.encode(), left, room, len(room), size)
+            status = core.nxd_store_get(self.pointer, c_text(key), left, room, len(room), size)
             if status == 0:
                 return ffi.buffer(room, size[0])[:]
             if size[0] > len(room):
@@ -75,7 +75,7 @@ class Store(Handle):
 
     def add(self, key: str, amount: int) -> int:
         """Adds to an integer that starts at 0, atomically, and gives the new value."""
-        return get("int64_t*", core.nxd_store_add, self.pointer, key.encode(), amount)
+        return get("int64_t*", core.nxd_store_add, self.pointer, c_text(key), amount)
 
 
 @callback("nxd_store_callbacks_t.set")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from nxd._handle import Handle, get
+from nxd._handle import Handle, c_path, c_text, get
 from nxd.checkpoint import read_text
 from nxd.errors import check
 from nxd.raw import core, engine
@@ -31,23 +31,23 @@ class TrainingState(Handle):
 
     def add_module(self, name: str, root: Module) -> None:
         """Adds the parameters of a module, as the file NAME.safetensors."""
-        check(engine.nxd_training_state_add_module(self.pointer, name.encode(), root.pointer))
+        check(engine.nxd_training_state_add_module(self.pointer, c_text(name), root.pointer))
         self.kept.append(root)
 
     def add_optimizer(self, name: str, optimizer: Optimizer) -> None:
         """Adds an optimizer, as the file NAME.safetensors."""
-        check(core.nxd_training_state_add_optimizer(self.pointer, name.encode(),
+        check(core.nxd_training_state_add_optimizer(self.pointer, c_text(name),
                                                     optimizer.pointer))
         self.kept.append(optimizer.kept)
 
     def add_data_loader(self, name: str, loader: DataLoader) -> None:
         """Adds the position of a data loader, as a text of that name."""
-        check(core.nxd_training_state_add_data_loader(self.pointer, name.encode(),
+        check(core.nxd_training_state_add_data_loader(self.pointer, c_text(name),
                                                       loader.pointer))
 
     def set_value(self, key: str, value: str) -> None:
         """Keeps a text, which is the same on all ranks."""
-        check(core.nxd_training_state_set_value(self.pointer, key.encode(), value.encode()))
+        check(core.nxd_training_state_set_value(self.pointer, c_text(key), c_text(value)))
 
     def value(self, key: str) -> str | None:
         """A text that was set, or that the checkpoint had which was loaded since; None where there
@@ -57,11 +57,11 @@ class TrainingState(Handle):
     def save(self, directory: str, step: int, keep_last: int = 0) -> None:
         """Saves all parts as the checkpoint of a step, and keeps so many; 0: all.
         [collective: world]"""
-        check(core.nxd_training_state_save(self.pointer, str(directory).encode(), step, keep_last))
+        check(core.nxd_training_state_save(self.pointer, c_path(directory), step, keep_last))
 
     def save_async(self, directory: str, step: int, keep_last: int = 0) -> None:
         """The same in the background, while the program goes on. [collective: world]"""
-        check(core.nxd_training_state_save_async(self.pointer, str(directory).encode(), step,
+        check(core.nxd_training_state_save_async(self.pointer, c_path(directory), step,
                                                  keep_last))
 
     def wait(self, timeout_ms: int = -1) -> None:
@@ -73,7 +73,7 @@ class TrainingState(Handle):
         """Loads all parts from the newest complete checkpoint, and gives its step; None, and
         nothing changed, where there is none. [collective: world]"""
         step = get("int64_t*", core.nxd_training_state_load_newest, self.pointer,
-                   str(directory).encode(), verify)
+                   c_path(directory), verify)
         return step if step >= 0 else None
 
     def snapshot(self, checkpoint: Checkpoint) -> None:

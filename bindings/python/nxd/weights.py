@@ -10,7 +10,7 @@ import os
 from typing import TYPE_CHECKING, Any
 
 from nxd._array_calls import Arrays, among, call, described
-from nxd._handle import Struct, to_enum
+from nxd._handle import Struct, c_path, c_text, to_enum
 from nxd.enums import Init
 from nxd.errors import check
 from nxd.raw import core
@@ -29,7 +29,7 @@ def shard_initialize(context: Context, name: str, init: Init | str, a: float, b:
                      shard: Any, dim: int | None = None, **options: int) -> None:
     """Fills a shard with the initial values that the undivided weight of that name has."""
     struct = _options(dim, options)
-    leading = (name.encode(), to_enum(Init, init), a, b, struct.pointer)
+    leading = (c_text(name), to_enum(Init, init), a, b, struct.pointer)
     call(context, core.nxd_shard_initialize, leading, [], (), [("shard", shard)])
 
 
@@ -56,5 +56,5 @@ def shard_load_safetensors(context: Context, path: str | os.PathLike[str], name:
                            dim: int | None = None, **options: int) -> None:
     """Reads this rank's part of a tensor, and no other bytes of it."""
     struct = _options(dim, options)
-    leading = (os.fsencode(path), name.encode(), struct.pointer)
+    leading = (c_path(path), c_text(name), struct.pointer)
     call(context, core.nxd_shard_load_safetensors, leading, [], (), [("shard", shard)])

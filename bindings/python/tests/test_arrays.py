@@ -61,6 +61,17 @@ class Exporter:
         return self.outcome
 
 
+def nxd_exporter(array):
+    """An array that has DLPack alone."""
+    held = array
+
+    class Held:
+        def __dlpack__(self):
+            return held.__dlpack__()
+
+    return Held()
+
+
 # Debian's torch, in a process of its own.
 PARAMETERS = """
 import torch
@@ -90,6 +101,26 @@ class Intake(unittest.TestCase):
                 with self.assertRaisesRegex(nxd.InvalidArgument,
                                             "Exporter does not export its memory: of a kind"):
                     context.world.all_reduce(Exporter(outcome))
+
+    def test_elements_are_taken_for_no_others(self):
+        """Bytes of another type or another order would give sums without any sense."""
+        others = [np.ones(4, "i4"), np.ones(4, ">f4"), np.ones(4, "u4"), np.ones(4, "S4"),
+                  nxd_exporter(np.ones(4, "i4"))]
+        with nxd.Context(nxd.Store.local(), 0, 1) as context:
+            for array in others:
+                with self.subTest(array), self.assertRaisesRegex(nxd.InvalidArgument, "f32"):
+                    context.world.all_reduce(array, dtype="f32")
+            for array in (np.ones((2, 3), "f8"), np.ones((2, 3), ">f4"), np.ones((2, 3), "i4")):
+                # In strides, which are told by another interface.
+                held, grad = np.asfortranarray(array), np.zeros((2, 3), "f4", order="F")
+                with self.subTest(held), self.assertRaisesRegex(nxd.InvalidArgument, "f32"):
+                    nxd.Ddp.over_arrays(context, {"w": held}, {"w": grad}, dtype="f32")
+            words = np.array([0x3f80, 0x4000], "u2")  # 1 and 2
+            for array in (words, words.view("i2"), nxd_exporter(words.view("i2"))):
+                context.world.all_reduce(array, dtype="bf16")
+            self.assertEqual(words.tolist(), [0x3f80, 0x4000])
+            context.world.broadcast(np.ones(2, "?"), dtype="u8")
+            context.world.all_reduce(np.ones(2, "u8"), dtype="i64")
 
     def test_read_only_memory_of_a_versioned_capsule(self):
         array = np.arange(3, dtype="f4")

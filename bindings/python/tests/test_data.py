@@ -40,7 +40,8 @@ class DataLoaders(unittest.TestCase):
             loader.position = 0
             loader.next(again, labels)
             np.testing.assert_array_equal(first, again)
-            for bad in (first.astype("i4"), first[:, ::2], np.empty(3, np.int64)):
+            for bad in (first.astype("i4"), first.astype("f8"), first[:, ::2],
+                        np.empty(3, np.int64)):
                 with self.assertRaises(nxd.InvalidArgument):
                     loader.next(bad, np.empty(bad.size, np.int64))
             for labels in (None, np.empty(4, np.int64)):

@@ -238,6 +238,47 @@ work = alive[1].world.barrier(wait=False)
 {end}
 """)
 
+    def test_copies(self):
+        """A copy would be destroyed as well."""
+        self.run_objects("""
+import copy, pickle
+store = nxd.Store.local()
+for one in objects(nxd.Context(store, 0, 1), store):
+    if isinstance(one, nxd._handle.Handle):
+        for make in (copy.copy, copy.deepcopy, pickle.dumps):
+            try:
+                make(one)
+            except TypeError as error:
+                assert "can be neither copied nor pickled" in str(error), error
+            else:
+                raise AssertionError(f"{make} of {one}")
+""")
+
+    def test_an_arena_keeps_its_context(self):
+        run_code("""
+import gc
+import nxd.core as nxd
+shared = nxd.Context(nxd.Store.local(), 0, 1).arena((1 << 20,))
+gc.collect()
+shared[:] = 1
+assert shared.sum() == 1 << 20
+part = shared[3:5]
+del shared
+gc.collect()
+assert part.tolist() == [1, 1]
+""")
+
+    def test_user_data_of_a_call_that_is_interrupted(self):
+        """It is not known whether the library has it: what it may still use is not freed."""
+        held = _handle.user_data.count()
+        with self.assertRaises(KeyboardInterrupt), _handle.user_data.given(object()) as data:
+            raise KeyboardInterrupt
+        self.assertEqual(_handle.user_data.count(), held + 1)
+        _handle.user_data.drop(data)
+        with self.assertRaises(ValueError), _handle.user_data.given(object()):
+            raise ValueError
+        self.assertEqual(_handle.user_data.count(), held)
+
     def test_out_of_order(self):
         self.run_objects("""
 import random

@@ -3,12 +3,14 @@
 import ctypes
 import gc
 import json
+import os
 import re
+import tempfile
 import unittest
 from pathlib import Path
 
 import nxd
-from nxd import _handle, _raw, enums, raw
+from nxd import _handle, _raw, enums, errors, raw
 from support import PYTHON_ROOT, run_code, skip_here
 
 BINDINGS = PYTHON_ROOT.parent
@@ -119,6 +121,42 @@ class Raw(unittest.TestCase):
         for _ in range(5):
             nxd.Function("test::f", lambda call, x: x).close()
         self.assertEqual(_handle.user_data.count(), before)
+
+
+class Texts(unittest.TestCase):
+    def test_a_nul_ends_no_text(self):
+        """C would read what is before it: another key, another file."""
+        store = nxd.Store.local()
+        store.set("a", b"1")
+        options = [lambda: nxd.Context(store, 0, 1, host_id="a\0b"),
+                   lambda: store.set("a\0b", b"2"), lambda: store.get("a\0b"),
+                   lambda: nxd.Store.file("/tmp/a\0b"), lambda: nxd.ops.Op("relu\0x"),
+                   lambda: nxd.Serialization("/tmp/a\0b")]
+        for call in options:
+            with self.assertRaisesRegex(nxd.InvalidArgument, "NUL"):
+                call()
+        self.assertEqual(store.get("a"), b"1")
+
+    def test_paths(self):
+        """A file system's path need not be text."""
+        with tempfile.TemporaryDirectory() as directory:
+            for name in (b"bytes", b"no\xfftext"):
+                path = os.path.join(os.fsencode(directory), name)
+                nxd.Store.file(path)
+                self.assertTrue(os.path.exists(path))
+                nxd.Store.file(Path(os.fsdecode(path) + "2"))
+                self.assertTrue(os.path.exists(path + b"2"))
+
+
+class Later(unittest.TestCase):
+    def test_an_error_of_a_later_library(self):
+        group, operation = raw.ffi.new("char[]", b"world"), raw.ffi.new("char[]", b"")
+        info = raw.ffi.new("nxd_error_info_t*", {
+            "struct_size": raw.ffi.sizeof("nxd_error_info_t"), "status": -99, "parameters": 99,
+            "group": group, "operation": operation})
+        found = errors.info_from(info)
+        self.assertEqual((found.status, found.parameters, found.group),
+                         (-99, enums.ParameterState.INVALID, "world"))
 
 
 if __name__ == "__main__":

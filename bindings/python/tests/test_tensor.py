@@ -195,6 +195,9 @@ class Operators(unittest.TestCase):
             nxd.zeros((2,)).item()
         with self.assertRaises(nxd.InvalidArgument):
             nxd.zeros((2,)).copy_from(np.zeros(3, "f4"))
+        for other in (np.ones(2, "i4"), np.ones(2, ">f4")):
+            with self.assertRaisesRegex(nxd.InvalidArgument, "f32"):
+                nxd.zeros((2,)).copy_from(other)
 
     def test_raw_functions_reach_the_rest(self):
         out = raw.ffi.new("nxd_tensor_t**")
