@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from typing import TYPE_CHECKING, Any
 
 from nxd import _arrays
@@ -89,20 +89,23 @@ class Ddp(Handle):
             raise InvalidArgument(f"no parameter {name!r}; there are {list(self._index)}")
         return self._index[name]
 
-    def set_placements(self, placements: Mapping[str, Placement | int]) -> None:
+    def set_placements(self, placements: Mapping[str, Placement | int],
+                       tied: Collection[str] = ()) -> None:
         """Says how each parameter is a part of a model: the dimension that tensor-parallel ranks
-        have parts of, or a Placement. Norms, clipping and saved states are then those of the
-        undivided model. [collective: tensor-, pipeline- and data-parallel groups]"""
+        have parts of, or a Placement; tied are those that another pipeline stage has too, and
+        counts in norms. Norms, clipping and saved states are then those of the undivided model.
+        [collective: tensor-, pipeline- and data-parallel groups]"""
         names = self.names
-        if set(placements) != set(names):
+        if set(placements) != set(names) or not set(tied) <= set(names):
             # All ranks are in the call: one of no parameter makes it fail on them.
             core.nxd_ddp_set_placements(self.pointer, ffi.NULL, ffi.NULL, ffi.NULL, 0)
-            raise InvalidArgument(f"placements: expected one for each of {names}, got "
-                                  f"{list(placements)}")
+            raise InvalidArgument(f"placements: expected one for each of {names}, and tied ones "
+                                  f"among these, got {list(placements)} and {list(tied)}")
         held = [placements[name] for name in names]
         kinds = [p if isinstance(p, Placement) else Placement.SHARDED for p in held]
         dims = [0 if isinstance(p, Placement) else p for p in held]
-        check(core.nxd_ddp_set_placements(self.pointer, kinds, dims, ffi.NULL, len(names)))
+        shared = [int(name in tied) for name in names]
+        check(core.nxd_ddp_set_placements(self.pointer, kinds, dims, shared, len(names)))
 
     def mark_ready(self, name: str) -> None:
         """Says that a gradient is complete: reduction may overlap what follows."""

@@ -157,6 +157,20 @@ class Intake(unittest.TestCase):
         np.testing.assert_array_equal(values.astype("f4"), [1, -2.5, 2.5])
 
 
+class Placements(unittest.TestCase):
+    def test_a_parameter_that_another_stage_counts(self):
+        with nxd.Context(nxd.Store.local(), 0, 1) as context:
+            context.init_model_parallel()
+            params = {"a": np.zeros(4, "f4"), "b": np.zeros(9, "f4")}
+            grads = {name: np.ones_like(value) for name, value in params.items()}
+            with nxd.Ddp.over_arrays(context, params, grads) as ddp:
+                placed = dict.fromkeys(params, nxd.Placement.REPLICATED)
+                with self.assertRaisesRegex(nxd.InvalidArgument, "tied"):
+                    ddp.set_placements(placed, tied=["c"])
+                ddp.set_placements(placed, tied=["b"])
+                self.assertEqual(ddp.finish(), 2)
+
+
 class BadArrays(unittest.TestCase):
     def test_one_rank_refuses(self):
         """An error that one rank finds before the call reaches its peers at once: not after a minute."""

@@ -18,16 +18,18 @@ grad!(t::Tensor, g::Union{Tensor,Nothing}) =
 "A handle on the same memory, outside of the recorded graph."
 detach(t::Tensor) = given(out -> nxd_tensor_detach(t, out), Tensor)
 
-# Recording and casts are settings of a thread. Another task of this thread sees them too, so what
-# is called in between should not wait for other tasks.
+# Recording and casts are settings of a thread, which the task does not leave meanwhile. Another task
+# of this thread sees them too, so what is called in between should not wait for other tasks.
 
 "Calls `f` without recording."
 function no_grad(f)
-    before = value(out -> nxd_set_grad_enabled(0, out), Int32)
-    try
-        return f()
-    finally
-        check(nxd_set_grad_enabled(before, C_NULL))
+    on_this_thread() do
+        before = value(out -> nxd_set_grad_enabled(0, out), Int32)
+        try
+            f()
+        finally
+            check(nxd_set_grad_enabled(before, C_NULL))
+        end
     end
 end
 
@@ -38,11 +40,13 @@ Calls `f` with automatic casts: products of matrices run in 16 bits. `T = nothin
 """
 function autocast(f, T = BFloat16)
     wanted = T === nothing ? NXD_DTYPE_INVALID : dtype(T)
-    before = value(out -> nxd_set_autocast(wanted, out), nxd_dtype_t)
-    try
-        return f()
-    finally
-        check(nxd_set_autocast(before, C_NULL))
+    on_this_thread() do
+        before = value(out -> nxd_set_autocast(wanted, out), nxd_dtype_t)
+        try
+            f()
+        finally
+            check(nxd_set_autocast(before, C_NULL))
+        end
     end
 end
 

@@ -27,12 +27,16 @@ function unregister(callback::Callback)
     sweep_callbacks()
 end
 
+# A finalizer of a program's own may close an object while its thread is in here: then the next sweep
+# does the rest.
 function sweep_callbacks()
-    any_released[] || return
-    locked() do
+    any_released[] && trylock(registered_lock) || return
+    try
         any_released[] = false
         filter!(callback -> !callback.released, registered)
         sweep_at[] = 2 * length(registered) + 64
+    finally
+        unlock(registered_lock)
     end
 end
 
@@ -74,10 +78,24 @@ function take_exception(status::nxd_status_t)
     found[1] == status ? found[2] : nothing
 end
 
+"Calls `f`, and keeps this task on its thread until it has returned."
+function on_this_thread(f)
+    task = current_task()
+    moves = !task.sticky
+    task.sticky = true
+    try
+        return f()
+    finally
+        moves && (task.sticky = false)
+    end
+end
+
+# A body that waits, as printing may, lets other tasks run; the library's frames below stay where
+# they are.
 @noinline function guarded(body::F, arguments...) where {F}
     try
         ccall(:jl_sigatomic_end, Cvoid, ()) # put off by @call; here a Ctrl-C may be raised
-        body(arguments...)
+        on_this_thread(() -> body(arguments...))
         ccall(:jl_sigatomic_begin, Cvoid, ())
         return Int32(0)
     catch e

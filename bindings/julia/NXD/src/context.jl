@@ -4,8 +4,8 @@
     Context(; rank, size, store, timeout_ms, transport, seed, ...)
     Context(f; ...)
 
-One rank: joins the world, which is collective. Without `store` the launcher's environment says
-which rank this is; other keywords are the fields of `nxd_context_options_t`.
+One rank: joins the world, which is collective. Without `store`, `rank` and `size` the launcher's
+environment says which rank this is; other keywords are the fields of `nxd_context_options_t`.
 
 `finalize!` leaves in agreement with all ranks; `close` leaves at once, and peers that wait for
 this rank get `:peer_lost`. With a `do` block the context is finalized at its normal end, and only
@@ -14,7 +14,10 @@ closed when it throws. While a call blocks, Ctrl-C raises `InterruptException` a
 """ Context
 
 function Context(; store = nothing, rendezvous = nothing, fields...)
-    how = rendezvous === nothing ? (store === nothing ? :environment : :store) : rendezvous
+    placed = any(x -> x !== nothing, (store, get(fields, :rank, nothing), get(fields, :size, nothing)))
+    how = rendezvous === nothing ? (placed ? :store : :environment) : rendezvous
+    placed && how === :environment && throw(ArgumentError(
+        "store, rank, size: expected none with rendezvous :environment"))
     options = Options(nxd_context_options_t; rendezvous = how, store = store,
                       interrupt = interrupt_entry[], fields...)
     given(out -> nxd_context_create(options, out), Context; kept = ContextState(WeakRef[], false))
@@ -97,11 +100,34 @@ device() = Symbol(value(nxd_get_device, nxd_device_t))
     arena(context, T, dims)
 
 An array in memory that the other ranks of this host can read and write too, in which collectives
-over shared memory work in place. It may be used until `free_arena!` or until the context is closed.
+over shared memory work in place. It may be used until `free_arena!` or until the context is closed;
+a context that is not reachable any more stays as long as the array.
 """
 function arena(context::Context, ::Type{T}, dims::Dims) where {T}
-    data = value(out -> nxd_arena_alloc(context, prod(dims) * sizeof(T), out), Ptr{Cvoid})
-    unsafe_wrap(Array, Ptr{T}(data), dims)
+    isbitstype(T) || throw(ArgumentError("expected a type of plain bits, got $T"))
+    bytes = Base.checked_mul(reduce(Base.checked_mul, dims; init = 1), sizeof(T))
+    data = value(out -> nxd_arena_alloc(context, bytes, out), Ptr{Cvoid})
+    keep_while(unsafe_wrap(Array, Ptr{T}(data), dims), context)
 end
+
+# Objects that others need, where these cannot name them. A finalizer's function is no use for that:
+# the collector finalizes objects that it alone refers to.
+mutable struct Needed
+    object::Any # nothing: not any more
+end
+const needed = Needed[]
+
+function keep_while(a::Array, object)
+    entry = Needed(object)
+    locked() do
+        filter!(other -> other.object !== nothing, needed)
+        push!(needed, entry)
+    end
+    finalizer(_ -> (entry.object = nothing), memory_of(a))
+    a
+end
+
+# From Julia 1.11 on several arrays may have one memory.
+memory_of(a::Array) = hasfield(typeof(a), :ref) ? getfield(getfield(a, :ref), :mem) : a
 arena(context::Context, T::Type, dims::Integer...) = arena(context, T, Dims(dims))
 free_arena!(context::Context, a::Array) = check(nxd_arena_free(context, a))

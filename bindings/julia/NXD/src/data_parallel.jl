@@ -48,21 +48,31 @@ Base.length(ddp::Ddp) = Int(value(out -> nxd_ddp_get_count(ddp, out), Csize_t))
 Base.names(ddp::Ddp) = [strings(out -> nxd_ddp_get_name(ddp, i, out)) for i in 0:length(ddp) - 1]
 
 """
-    set_placements!(ddp, placements)
+    set_placements!(ddp, placements; tied = ())
 
 Says how the parameters are parts of a model, one for each: the dimension of the array that
-tensor-parallel ranks have parts of, `:replicated`, or `:partial_grad`. Norms, clipping and saved
+tensor-parallel ranks have parts of, `:replicated`, or `:partial_grad`. `tied` has the indices, from
+0, of those that another pipeline stage has too, and counts in norms. Norms, clipping and saved
 states are then those of the undivided model. [collective: tensor-, pipeline- and data-parallel
 groups]
 """
-function set_placements!(ddp::Ddp, placements)
+function set_placements!(ddp::Ddp, placements; tied = ())
     kinds = [p isa Integer ? NXD_PLACEMENT_SHARDED :
              p === :replicated ? NXD_PLACEMENT_REPLICATED :
              p === :partial_grad ? NXD_PLACEMENT_PARTIAL_GRAD : NXD_PLACEMENT_INVALID
              for p in placements]
     # The library counts dimensions from 0 and from the other end.
-    dims = Int32[p isa Integer ? ndims(array) - p : 0 for (array, p) in zip(ddp.kept[1], placements)]
-    check(nxd_ddp_set_placements(ddp, kinds, dims, C_NULL, length(kinds)))
+    arrays = ddp.kept === nothing ? () : ddp.kept[1] # none over a model
+    dims = Int32[p isa Integer && i <= length(arrays) ? ndims(arrays[i]) - p : 0
+                 for (i, p) in enumerate(placements)]
+    shared = zeros(Int32, length(kinds))
+    if !all(index -> 0 <= index < length(shared), tied)
+        # All ranks are in the call: one of no parameter makes it fail on them.
+        nxd_ddp_set_placements(ddp, C_NULL, C_NULL, C_NULL, 0)
+        throw(ArgumentError("tied: expected indices from 0 below $(length(shared)), got $tied"))
+    end
+    foreach(index -> shared[index + 1] = 1, tied)
+    check(nxd_ddp_set_placements(ddp, kinds, dims, shared, length(kinds)))
 end
 
 "Says that a gradient is complete for this step, so that its bucket may travel. [collective: the group]"

@@ -107,7 +107,7 @@ end
 
 function one_array_arguments(a, more...)
     check_arrays(a)
-    (a, length(a), dtype(eltype(a)), more...)
+    (a, length(a), dtype(eltype(a)), map(Int32, more)...)
 end
 
 # The text of an exception, for the peers.
@@ -121,6 +121,8 @@ reject_async(group, call, e) =
     given(out -> nxd_group_reject_async(group, call..., reason(e), out), Work; kept = group)
 
 collective(name) = (name, Int32(-1), Int32(-1))
+message(name, peer, tag) = (name, clamp(peer, typemin(Int32), typemax(Int32)),
+                            clamp(tag, typemin(Int32), typemax(Int32)))
 
 # Makes what a collective call takes. Where that fails the peers of the group, who are in the call
 # already or about to be, are told.
@@ -192,11 +194,11 @@ all_to_all!(group::Group, recv, send) =
 
 "Sends to a rank of the group, which calls `receive_from!` with the same tag."
 send_to(group::Group, a, to::Integer; tag::Integer = 0) =
-    waiting(nxd_send, group, () -> one_array_arguments(a, to, tag), ("send", to, tag))
+    waiting(nxd_send, group, () -> one_array_arguments(a, to, tag), message("send", to, tag))
 
 "Receives from a rank of the group, which calls `send_to` with the same tag."
 receive_from!(group::Group, a, from::Integer; tag::Integer = 0) =
-    waiting(nxd_receive, group, () -> one_array_arguments(a, from, tag), ("receive", from, tag))
+    waiting(nxd_receive, group, () -> one_array_arguments(a, from, tag), message("receive", from, tag))
 
 "Returns when every rank of the group has called. [collective: group]"
 barrier(group::Group) = check(nxd_barrier(group))
@@ -236,7 +238,7 @@ broadcast_from_async!(group::Group, a, root::Integer = 0) =
 all_to_all_async!(group::Group, recv, send) =
     starting(nxd_all_to_all_async, group, () -> all_to_all_arguments(group, recv, send), collective("all_to_all"))
 send_to_async(group::Group, a, to::Integer; tag::Integer = 0) =
-    starting(nxd_send_async, group, () -> one_array_arguments(a, to, tag), ("send", to, tag))
+    starting(nxd_send_async, group, () -> one_array_arguments(a, to, tag), message("send", to, tag))
 receive_from_async!(group::Group, a, from::Integer; tag::Integer = 0) =
-    starting(nxd_receive_async, group, () -> one_array_arguments(a, from, tag), ("receive", from, tag))
+    starting(nxd_receive_async, group, () -> one_array_arguments(a, from, tag), message("receive", from, tag))
 barrier_async(group::Group) = starting(nxd_barrier_async, group, () -> (), collective("barrier"))

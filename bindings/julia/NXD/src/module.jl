@@ -48,11 +48,13 @@ Calls `f`, in which modules are made on the meta device: their parameters have s
 until they are moved or loaded, or a pipeline has them.
 """
 function deferred_init(f)
-    before = value(out -> nxd_set_deferred_init(1, out), Int32)
-    try
-        return f()
-    finally
-        check(nxd_set_deferred_init(before, C_NULL))
+    on_this_thread() do
+        before = value(out -> nxd_set_deferred_init(1, out), Int32)
+        try
+            f()
+        finally
+            check(nxd_set_deferred_init(before, C_NULL))
+        end
     end
 end
 

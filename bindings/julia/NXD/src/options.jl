@@ -2,7 +2,7 @@
     Options(T; field = value, ...)
 
 One of the header's structs, with its defaults and the fields given. `nothing` leaves a default;
-symbols stand for enums, types for dtypes, `true` for 1.
+symbols stand for enums, types for dtypes, `true` and `false` for on and off, or 1 and 0.
 """
 struct Options{T}
     ref::Base.RefValue{T}
@@ -29,6 +29,9 @@ function set_field!(options::Options{T}, name::Symbol, @nospecialize(value)) whe
     unsafe_store!(place, field(F, value, options.kept))
     nothing
 end
+
+# Off is not 0 here, which is the default.
+Base.convert(::Type{nxd_toggle_t}, on::Bool) = on ? NXD_TOGGLE_ON : NXD_TOGGLE_OFF
 
 # A field's value, and in `kept` what must live as long as the struct.
 field(::Type{F}, value, kept) where {F} = convert(F, value)

@@ -160,7 +160,7 @@ function Pipeline(model::ModuleNode, examples::Union{Tensor,Nothing}...; param_i
             (Ptr{nxd_module_t}, Ptr{UInt8}, Ptr{Int32}, Ptr{Cvoid})))
         set_field!(made, :leaf_rule_data, user_data(callback))
     end
-    GC.@preserve examples given(Pipeline; kept = callback) do out
+    GC.@preserve examples given(Pipeline; kept = Any[callback, nothing]) do out
         nxd_pp_create(model, handles(nxd_tensor_t, examples), length(examples), made, out)
     end
 end
@@ -205,9 +205,14 @@ end
 "Losses of the last run's microbatches, on the rank with the last stage; with return_mb_loss."
 losses(pipeline::Pipeline) = listed((row, cap, n) -> nxd_pp_get_losses(pipeline, row, cap, n), Float64)
 
-"Reduces gradients while runs go on; `nothing`: no more. Take it away before the ddp is closed."
+"""
+Reduces gradients while runs go on; `nothing`: no more. The pipeline keeps the ddp alive. Take it away
+before the ddp is closed.
+"""
 function ddp!(pipeline::Pipeline, ddp::Union{Ddp,Nothing})
     check(nxd_pp_set_ddp(pipeline, ddp === nothing ? Ptr{nxd_ddp_t}(C_NULL) : ddp))
+    pipeline.kept[2] = ddp
+    nothing
 end
 
 "The part of the model that this rank has, for optimizers, ddps, saving and loading."

@@ -20,24 +20,33 @@ end
 port(store::Store) = number(out -> nxd_store_get_port(store, out))
 
 function Base.setindex!(store::Store, value, key::AbstractString)
-    bytes = value isa AbstractString ? Vector{UInt8}(codeunits(value)) : convert(Vector{UInt8}, value)
+    bytes = bytes_of(value)
     check(nxd_store_set(store, key, bytes, length(bytes)))
 end
+
+bytes_of(value) = convert(Vector{UInt8}, value)
+bytes_of(value::AbstractString) = Vector{UInt8}(codeunits(value))
 
 """
     get(store, key, timeout_ms)
 
-The bytes under a key; waits for it, and fails with `:timeout` when it does not come.
+The bytes under a key; waits for it, while other tasks of this thread run too, and fails with
+`:timeout` when it does not come.
 """
 function Base.get(store::Store, key::AbstractString, timeout_ms::Integer)
-    buffer, needed = Vector{UInt8}(undef, 256), Ref{Csize_t}(0)
-    status = nxd_store_get(store, key, timeout_ms, buffer, length(buffer), needed)
-    while status == NXD_ERROR_INVALID_ARGUMENT && needed[] > length(buffer)
-        resize!(buffer, needed[])
-        status = nxd_store_get(store, key, timeout_ms, buffer, length(buffer), needed)
+    buffer, needed, left = Vector{UInt8}(undef, 256), Ref{Csize_t}(0), Int64(timeout_ms)
+    while true
+        now = min(left, 50)
+        status = nxd_store_get(store, key, now, buffer, length(buffer), needed)
+        if status == NXD_ERROR_INVALID_ARGUMENT && needed[] > length(buffer)
+            resize!(buffer, needed[])
+        elseif status == NXD_ERROR_TIMEOUT && (left -= now) > 0
+            yield()
+        else
+            check(status)
+            return resize!(buffer, needed[])
+        end
     end
-    check(status)
-    resize!(buffer, needed[])
 end
 
 "Adds to an integer that starts at 0, atomically, and gives the new value."
@@ -58,8 +67,9 @@ function store_get(key, buffer, cap, out_size, out_found, data)
     found = callback_of(data).run.get(unsafe_string(key))
     unsafe_store!(out_found, found !== nothing)
     found === nothing && return
-    unsafe_store!(out_size, length(found))
-    length(found) <= cap && GC.@preserve found unsafe_copyto!(buffer, pointer(found), length(found))
+    bytes = bytes_of(found)
+    unsafe_store!(out_size, length(bytes))
+    length(bytes) <= cap && GC.@preserve bytes unsafe_copyto!(buffer, pointer(bytes), length(bytes))
 end
 
 store_add(key, amount, out_value, data) =

@@ -4,7 +4,7 @@ using NXD: Options
 include("support.jl")
 include("json.jl")
 
-const files = ["raw", "arrays", "collectives", "faults", "zero1", "checkpoints", "data", "layer_arrays",
+const files = ["raw", "arguments", "arrays", "collectives", "faults", "zero1", "checkpoints", "data", "layer_arrays",
                "stages", "tensors", "modules",
                "lifetimes", "programs"]
 const leaves_out = !isempty(ARGS) && ARGS[1] == "--without"

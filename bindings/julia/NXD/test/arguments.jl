@@ -1,0 +1,135 @@
+# Julia values as arguments of C, and settings of the thread they are given on.
+
+@testset "off is not the default" begin
+    nan = () -> (Ddp, [zeros(Float32, 3)], [fill(NaN32, 3)])
+    alone() do ctx
+        for (off, fails) in (false => false, :off => false, true => true, :default => true, nothing => true)
+            make, params, grads = nan()
+            failure = thrown(() -> NXD.finish!(make(ctx, params, grads); check_finite = off))
+            @test (failure isa NXDError && failure.status === :invalid_state) == fails
+        end
+        file = joinpath(mktempdir(), "tokens.u16")
+        write(file, htol.(UInt16.(0:63)))
+        for off in (false, :off)
+            loader = DataLoader(ctx, [file], 4, 4; shuffle = off)
+            @test vec(NXD.next!(loader, zeros(Int64, 4, 4))) == 0:15
+            close(loader)
+        end
+        loader = DataLoader(ctx, [file], 4, 4; shuffle = true)
+        @test vec(NXD.next!(loader, zeros(Int64, 4, 4))) != 0:15
+        close(loader)
+    end
+    @test NXD.Options(NXD.nxd_ddp_options_t; overlap = false).ref[].overlap === NXD.NXD_TOGGLE_OFF
+end
+
+@testset "a rank without a store" begin
+    for fields in ((rank = 1, size = 2), (size = 2,), (rank = 0,))
+        failure = thrown(() -> Context(; fields...))
+        @test failure isa NXDError && failure.status === :invalid_argument
+    end
+    @test thrown(() -> Context(; rank = 0, size = 1, rendezvous = :environment)) isa ArgumentError
+    Context(; rank = nothing, size = nothing) do ctx
+        @test (rank_in(ctx), size(ctx)) == (0, 1)
+    end
+end
+
+@testset "numbers beyond those of C" begin
+    failures = two_ranks() do r, ctx
+        g = world(ctx)
+        failure = thrown(() -> broadcast_from!(g, ones(3), r == 1 ? 2^40 : 0))
+        barrier(g)
+        failure isa NXDError ? failure.status : typeof(failure)
+    end
+    @test failures == [:invalid_argument, InexactError]
+    alone() do ctx
+        @test thrown(() -> send_to(world(ctx), ones(3), 0; tag = 2^40)) isa InexactError
+        @test_throws OverflowError NXD.arena(ctx, Float64, 2^61, 8)
+        @test_throws ArgumentError NXD.arena(ctx, Any, 3)
+    end
+end
+
+@testset "what a store of one's own gives" begin
+    for (given, bytes) in ("é-ü" => Vector{UInt8}("é-ü"), view(UInt8[1, 2, 3, 4, 5], 1:2:5) => [1, 3, 5],
+                           [7, 8] => [7, 8], UInt8[] => UInt8[])
+        store = Store((key, value) -> nothing, key -> given, (key, amount) -> 0)
+        @test get(store, "key", 0) == bytes
+    end
+end
+
+@testset "a wait for a key lets other tasks run" begin
+    store = Store()
+    @async store["late"] = "x"
+    @test get(store, "late", 1000 * limit_s) == UInt8['x']
+    @test thrown(() -> get(store, "never", 60)).status === :timeout
+end
+
+@testset "a task stays on its thread" begin
+    for settings in (f -> NXD.no_grad(f), f -> NXD.autocast(f), f -> NXD.deferred_init(f))
+        before, inside, after = fetch(Threads.@spawn begin
+            task = current_task()
+            (task.sticky, settings(() -> task.sticky), task.sticky)
+        end)
+        @test (before, inside, after) == (false, true, false)
+    end
+    stays = Bool[]
+    store = Store((key, value) -> push!(stays, current_task().sticky), key -> nothing, (key, amount) -> 0)
+    wait(Threads.@spawn begin
+        store["key"] = "value"
+        push!(stays, current_task().sticky)
+    end)
+    @test stays == [true, false]
+end
+
+# Functions, which keep nothing once they have returned.
+make_arena() = NXD.arena(Context(; store = Store(), rank = 0, size = 1), Float32, 1000)
+function use_arena()
+    shared = make_arena()
+    foreach(_ -> GC.gc(), 1:3)
+    shared .= 1
+    matrix = reshape(shared, 10, 100)
+    shared = nothing
+    foreach(_ -> GC.gc(), 1:3)
+    sum(matrix)
+end
+
+@testset "an arena keeps its context" begin
+    @test use_arena() == 1000
+    foreach(_ -> GC.gc(), 1:3)
+    @test all(entry -> entry.object === nothing, NXD.needed)
+end
+
+@testset "a finalizer closes an object" begin
+    # As if it ran while this thread holds the lock.
+    NXD.any_released[] = true
+    tensor = Tensor(ones(3))
+    NXD.locked(() -> close(tensor))
+    @test !isopen(tensor)
+    NXD.sweep_callbacks()
+    @test !NXD.any_released[]
+end
+
+@testset "a parameter that another stage counts" begin
+    alone() do ctx
+        params, grads = [zeros(Float32, 4), zeros(Float32, 9)], [ones(Float32, 4), ones(Float32, 9)]
+        ddp = Ddp(ctx, params, grads)
+        @test thrown(() -> NXD.set_placements!(ddp, [:replicated, :replicated]; tied = [2])) isa ArgumentError
+        NXD.set_placements!(ddp, [:replicated, :replicated]; tied = [1])
+        @test NXD.finish!(ddp) == 2
+    end
+end
+
+@testset "a pipeline keeps its ddp" begin
+    alone() do ctx
+        model = NXD.sequential(ctx, NXD.layer_norm(ctx, 4), NXD.layer_norm(ctx, 4))
+        x = Tensor(ones(Float32, 4, 2))
+        pipeline = Pipeline(model, x; num_microbatches = 1)
+        seen = WeakRef(nothing)
+        give() = (ddp = Ddp(NXD.local_module(pipeline)); NXD.ddp!(pipeline, ddp); seen.value = ddp; nothing)
+        give()
+        foreach(_ -> GC.gc(), 1:3)
+        @test seen.value !== nothing
+        NXD.ddp!(pipeline, nothing)
+        @test pipeline.kept[2] === nothing
+        @test thrown(() -> NXD.set_placements!(Ddp(NXD.local_module(pipeline)), [:replicated])) isa NXDError
+    end
+end
