@@ -78,12 +78,12 @@ func (c *Checkpoint) Value(key string) (value string, ok bool, err error) {
 
 // Publish completes the checkpoint, and keeps the last so many; 0: all. [collective: world]
 func (c *Checkpoint) Publish(keepLast int) error {
-	return own.Do(c.Handle, func(p *raw.Checkpoint) error { return raw.CheckpointPublish(p, int32(keepLast)) })
+	return own.Do(c.Handle, func(p *raw.Checkpoint) error { return raw.CheckpointPublish(p, raw.Int32(keepLast)) })
 }
 
 // PublishAsync does the same in the background, while the program goes on. [collective: world]
 func (c *Checkpoint) PublishAsync(keepLast int) error {
-	return own.Do(c.Handle, func(p *raw.Checkpoint) error { return raw.CheckpointPublishAsync(p, int32(keepLast)) })
+	return own.Do(c.Handle, func(p *raw.Checkpoint) error { return raw.CheckpointPublishAsync(p, raw.Int32(keepLast)) })
 }
 
 // Wait waits until PublishAsync has ended, and fails as it did. A negative timeout has no end; after

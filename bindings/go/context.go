@@ -51,7 +51,7 @@ func NewContext(ctx context.Context, o *ContextOptions) (*Context, error) {
 	var scratch raw.Scratch
 	defer scratch.Free()
 	c := raw.ContextOptions{
-		Rank: int32(o.Rank), Size: int32(o.Size), LocalRank: int32(o.LocalRank),
+		Rank: raw.Int32(o.Rank), Size: raw.Int32(o.Size), LocalRank: raw.Int32(o.LocalRank),
 		TimeoutMs: milliseconds(o.Timeout), Seed: o.Seed, PlainKernels: raw.Toggle(flag(o.PlainKernels)),
 		Transport: o.Transport,
 	}.Sized()
@@ -68,6 +68,9 @@ func NewContext(ctx context.Context, o *ContextOptions) (*Context, error) {
 	var store own.Handle[raw.Store]
 	if o.Store != nil {
 		store = o.Store.Handle
+		if _, err := store.Given("Store"); err != nil {
+			return nil, err
+		}
 	}
 	id := lastInterrupt.Add(1)
 	if ctx != nil && ctx.Done() != nil {

@@ -2,6 +2,7 @@ package nxd
 
 import (
 	"errors"
+	"runtime"
 	"strings"
 	"unsafe"
 
@@ -122,12 +123,17 @@ func NewDDP(c *Context, group *Group, parameters []Parameter, o DDPOptions) (*DD
 	}
 	v, g := raw.Copied(&scratch, values), raw.Copied(&scratch, grads)
 	o = o.Sized()
-	var inGroup own.Handle[raw.Group]
+	var inGroup *raw.Group
 	if group != nil {
-		inGroup = group.Handle
+		given, err := group.Given("group")
+		if err != nil {
+			return nil, err
+		}
+		inGroup = given
 	}
 	p, err := own.Get(c.Handle, func(p *raw.Context) (*raw.DDP, error) {
-		return raw.DDPCreateBuffers(p, inGroup.Raw(), names, v, g, len(parameters), &o)
+		defer runtime.KeepAlive(group)
+		return raw.DDPCreateBuffers(p, inGroup, names, v, g, len(parameters), &o)
 	})
 	if err != nil {
 		return nil, err
@@ -264,7 +270,7 @@ func (d *DDP) SetPlacements(placed ...Placed) error {
 	placements := make([]Placement, len(placed))
 	dims, tied := make([]int32, len(placed)), make([]int32, len(placed))
 	for i, p := range placed {
-		placements[i], dims[i] = p.Placement, int32(p.Dim)
+		placements[i], dims[i] = p.Placement, raw.Int32(p.Dim)
 		if p.Tied {
 			tied[i] = 1
 		}

@@ -169,7 +169,7 @@ func ReduceScatter[T Element](g *Group, send, recv []T, op Reduce) error {
 // Broadcast copies the buffer of rank root of the group to all others. [collective: group]
 func Broadcast[T Element](g *Group, buffer []T, root int) error {
 	return own.Do(g.Handle, func(p *raw.Group) error {
-		return raw.Broadcast(p, pointer(buffer), len(buffer), DTypeOf[T](), int32(root))
+		return raw.Broadcast(p, pointer(buffer), len(buffer), DTypeOf[T](), raw.Int32(root))
 	})
 }
 
@@ -193,7 +193,7 @@ func AllToAll[T Element](g *Group, send, recv []T) error {
 // Send sends to a rank of the group, which calls Receive with the same tag. [collective: the two ranks]
 func Send[T Element](g *Group, buffer []T, to, tag int) error {
 	return own.Do(g.Handle, func(p *raw.Group) error {
-		return raw.Send(p, pointer(buffer), len(buffer), DTypeOf[T](), int32(to), int32(tag))
+		return raw.Send(p, pointer(buffer), len(buffer), DTypeOf[T](), raw.Int32(to), raw.Int32(tag))
 	})
 }
 
@@ -201,6 +201,6 @@ func Send[T Element](g *Group, buffer []T, to, tag int) error {
 // [collective: the two ranks]
 func Receive[T Element](g *Group, buffer []T, from, tag int) error {
 	return own.Do(g.Handle, func(p *raw.Group) error {
-		return raw.Receive(p, pointer(buffer), len(buffer), DTypeOf[T](), int32(from), int32(tag))
+		return raw.Receive(p, pointer(buffer), len(buffer), DTypeOf[T](), raw.Int32(from), raw.Int32(tag))
 	})
 }

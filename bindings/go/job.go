@@ -28,7 +28,7 @@ func Spawn(o *SpawnOptions) (*Job, error) {
 	}
 	var scratch raw.Scratch
 	defer scratch.Free()
-	c := raw.SpawnOptions{NumProcesses: int32(o.Processes), OMPNumThreads: int32(o.OMPNumThreads)}.Sized()
+	c := raw.SpawnOptions{NumProcesses: raw.Int32(o.Processes), OMPNumThreads: raw.Int32(o.OMPNumThreads)}.Sized()
 	var err error
 	if c.Argv, err = scratch.Strings("Args", o.Args); err != nil {
 		return nil, err
@@ -60,7 +60,7 @@ func (j *Job) Wait(ctx context.Context) error {
 
 // Kill sends a signal to every process still running.
 func (j *Job) Kill(signal syscall.Signal) error {
-	return own.Do(j.Handle, func(p *raw.Job) error { return raw.JobKill(p, int32(signal)) })
+	return own.Do(j.Handle, func(p *raw.Job) error { return raw.JobKill(p, raw.Int32(int(signal))) })
 }
 
 // Size is the number of processes.
@@ -69,7 +69,7 @@ func (j *Job) Size() (int, error) { return own.Int(j.Handle, raw.JobGetSize) }
 // ExitCode is how a process ended: its exit status, or 128 + signal number.
 func (j *Job) ExitCode(rank int) (code int, running bool, err error) {
 	err = own.Do(j.Handle, func(p *raw.Job) error {
-		r, c, err := raw.JobGetExitCode(p, int32(rank))
+		r, c, err := raw.JobGetExitCode(p, raw.Int32(rank))
 		code, running = int(c), r != 0
 		return err
 	})
@@ -78,7 +78,7 @@ func (j *Job) ExitCode(rank int) (code int, running bool, err error) {
 
 // PID is the process id of a rank.
 func (j *Job) PID(rank int) (int, error) {
-	pid, err := own.Get(j.Handle, func(p *raw.Job) (int64, error) { return raw.JobGetPID(p, int32(rank)) })
+	pid, err := own.Get(j.Handle, func(p *raw.Job) (int64, error) { return raw.JobGetPID(p, raw.Int32(rank)) })
 	return int(pid), err
 }
 
@@ -86,7 +86,7 @@ func (j *Job) PID(rank int) (int, error) {
 func SampleEpoch(samples int64, ranks, rank int, epoch int64, seed uint64, shuffle, dropLast bool) ([]int64,
 	error) {
 	return list(func(indices *int64, capacity int) (int, error) {
-		return raw.SampleEpoch(samples, int32(ranks), int32(rank), epoch, seed, flag(shuffle), flag(dropLast),
+		return raw.SampleEpoch(samples, raw.Int32(ranks), raw.Int32(rank), epoch, seed, flag(shuffle), flag(dropLast),
 			indices, capacity)
 	})
 }

@@ -311,14 +311,14 @@ func DropoutBackward(c *Context, name string, gradY LayerArray, o DropoutOptions
 // RegionMappingForward: moves x into or out of a region. [collective: the tensor-parallel group]
 func RegionMappingForward(c *Context, mapping RegionMapping, dim int, x, y LayerArray) error {
 	return call(c, true, []LayerArray{x, y}, func(p *raw.Context, t []*raw.DLTensor) error {
-		return raw.RegionMappingForward(p, mapping, int32(dim), t[0], t[1])
+		return raw.RegionMappingForward(p, mapping, raw.Int32(dim), t[0], t[1])
 	})
 }
 
 // RegionMappingBackward: the gradient of RegionMappingForward. [collective: the tensor-parallel group]
 func RegionMappingBackward(c *Context, mapping RegionMapping, dim int, gradY, gradX LayerArray) error {
 	return call(c, true, []LayerArray{gradY, gradX}, func(p *raw.Context, t []*raw.DLTensor) error {
-		return raw.RegionMappingBackward(p, mapping, int32(dim), t[0], t[1])
+		return raw.RegionMappingBackward(p, mapping, raw.Int32(dim), t[0], t[1])
 	})
 }
 

@@ -23,7 +23,7 @@ func TrimMemory() error { return raw.MemoryTrim() }
 // MeasureGEMMPeak is the machine's floating-point operations per second in square matrix products of
 // size n; 0: 2048.
 func MeasureGEMMPeak(dtype DType, n int) (float64, error) {
-	return raw.MeasureGemmPeak(dtype, int32(n))
+	return raw.MeasureGemmPeak(dtype, raw.Int32(n))
 }
 
 // ReleaseThreads ends the threads that kernels keep for the calling thread.

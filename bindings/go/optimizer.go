@@ -136,7 +136,7 @@ func WithCustom(o CustomOptions, create func(*raw.CustomOptimizerOptions) (*raw.
 	c := raw.CustomOptimizerOptions{
 		Update: uintptr(unsafe.Pointer(C.nxdgo_update)), UserData: uintptr(h),
 		Destroy:      uintptr(unsafe.Pointer(C.nxdgo_destroy)),
-		LearningRate: o.LearningRate, WeightDecay: o.WeightDecay, NumStates: int32(o.States),
+		LearningRate: o.LearningRate, WeightDecay: o.WeightDecay, NumStates: raw.Int32(o.States),
 		BF16Update: o.BF16Update,
 	}.Sized()
 	p, err := create(&c)
@@ -157,14 +157,14 @@ func (o *Optimizer) AddGroup(patterns ...string) (group int, err error) {
 // SetHyperparameter sets a hyperparameter of a group, or of all with -1, from the next step on.
 func (o *Optimizer) SetHyperparameter(group int, which Hyperparameter, value float64) error {
 	return own.Do(o.Handle, func(p *raw.Optimizer) error {
-		return raw.OptimizerSetHyperparameter(p, int32(group), which, value)
+		return raw.OptimizerSetHyperparameter(p, raw.Int32(group), which, value)
 	})
 }
 
 // Hyperparameter is a hyperparameter of a group.
 func (o *Optimizer) Hyperparameter(group int, which Hyperparameter) (float64, error) {
 	return own.Get(o.Handle, func(p *raw.Optimizer) (float64, error) {
-		return raw.OptimizerGetHyperparameter(p, int32(group), which)
+		return raw.OptimizerGetHyperparameter(p, raw.Int32(group), which)
 	})
 }
 

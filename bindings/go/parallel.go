@@ -38,14 +38,14 @@ func ints(values []int32, err error) ([]int, error) {
 // LayoutGroups is the groups along an axis of a layout, each with its ranks; no ranks need to exist.
 func LayoutGroups(o *ParallelOptions, worldSize int, axis Axis) ([][]int, error) {
 	c := sized(o)
-	n, err := raw.LayoutGetGroupCount(c, int32(worldSize), axis)
+	n, err := raw.LayoutGetGroupCount(c, raw.Int32(worldSize), axis)
 	if err != nil {
 		return nil, err
 	}
 	groups := make([][]int, n)
 	for i := range groups {
 		groups[i], err = ints(list(func(ranks *int32, capacity int) (int, error) {
-			return raw.LayoutGetGroup(c, int32(worldSize), axis, int32(i), ranks, capacity)
+			return raw.LayoutGetGroup(c, raw.Int32(worldSize), axis, int32(i), ranks, capacity)
 		}))
 		if err != nil {
 			return nil, err
@@ -56,7 +56,7 @@ func LayoutGroups(o *ParallelOptions, worldSize int, axis Axis) ([][]int, error)
 
 // LayoutFind is the group of a rank in a layout, and the rank's place in it.
 func LayoutFind(o *ParallelOptions, worldSize int, axis Axis, rank int) (group, place int, err error) {
-	g, r, err := raw.LayoutFindRank(sized(o), int32(worldSize), axis, int32(rank))
+	g, r, err := raw.LayoutFindRank(sized(o), raw.Int32(worldSize), axis, raw.Int32(rank))
 	return int(g), int(r), err
 }
 

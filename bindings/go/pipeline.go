@@ -123,10 +123,12 @@ func NewPipeline(c *Context, stage Stage, inputs, outputs [][]Value, o PipelineO
 	if err != nil {
 		return nil, rejectPipeline(c, err)
 	}
-	options := raw.PPCallbacksOptions{NumMicrobatches: int32(o.Microbatches), VirtualSize: int32(o.Chunks),
+	options := raw.PPCallbacksOptions{NumMicrobatches: raw.Int32(o.Microbatches), VirtualSize: raw.Int32(o.Chunks),
 		Schedule: o.Schedule, BroadcastAndAverageLoss: flag(o.BroadcastAndAverageLoss)}.Sized()
 	if o.CustomSchedule != nil {
-		options.CustomSchedule = o.CustomSchedule.Raw()
+		if options.CustomSchedule, err = o.CustomSchedule.Given("CustomSchedule"); err != nil {
+			return nil, rejectPipeline(c, err)
+		}
 	}
 	h := cgo.NewHandle(&stages{stage, inputs, outputs})
 	callbacks := stageCallbacks(stage, h)

@@ -53,7 +53,7 @@ func newSchedule(p *raw.PPSchedule, err error, stages int) (*Schedule, error) {
 
 // NewSchedule makes one of the library's.
 func NewSchedule(kind ScheduleKind, ranks, chunks, microbatches int) (*Schedule, error) {
-	p, err := raw.PPScheduleCreate(kind, int32(ranks), int32(chunks), int32(microbatches))
+	p, err := raw.PPScheduleCreate(kind, raw.Int32(ranks), raw.Int32(chunks), raw.Int32(microbatches))
 	return newSchedule(p, err, ranks*chunks)
 }
 
@@ -64,7 +64,7 @@ func NewTaskSchedule(chunks, microbatches int, tasks [][]Task) (*Schedule, error
 	for i, of := range tasks {
 		all, counts[i] = append(all, of...), uint64(len(of))
 	}
-	p, err := raw.PPScheduleCreateTasks(int32(len(tasks)), int32(chunks), int32(microbatches), first(all),
+	p, err := raw.PPScheduleCreateTasks(int32(len(tasks)), raw.Int32(chunks), raw.Int32(microbatches), first(all),
 		first(counts))
 	return newSchedule(p, err, len(tasks)*chunks)
 }
@@ -73,13 +73,35 @@ func NewTaskSchedule(chunks, microbatches int, tasks [][]Task) (*Schedule, error
 func (s *Schedule) Tasks(rank int) ([]Task, error) {
 	return list(func(tasks *Task, capacity int) (int, error) {
 		return own.Get(s.Handle, func(p *raw.PPSchedule) (int, error) {
-			return raw.PPScheduleGetTasks(p, int32(rank), tasks, capacity)
+			return raw.PPScheduleGetTasks(p, raw.Int32(rank), tasks, capacity)
 		})
 	})
 }
 
 // Name is such as "1F1B".
 func (s *Schedule) Name() (string, error) { return own.Get(s.Handle, raw.PPScheduleGetName) }
+
+// countStages is the ranks times their chunks, which the tasks tell of a pipeline's own schedule.
+func (s *Schedule) countStages() (int, error) {
+	if s.stages > 0 {
+		return s.stages, nil
+	}
+	tasks, err := s.Tasks(0)
+	if err != nil {
+		return 0, err
+	}
+	chunks, ranks := 0, 1
+	for _, t := range tasks {
+		if int(t.Chunk) >= chunks {
+			chunks = int(t.Chunk) + 1
+		}
+	}
+	// One past the last rank is rejected.
+	for ; err == nil; ranks++ {
+		_, err = s.Tasks(ranks)
+	}
+	return (ranks - 1) * chunks, nil
+}
 
 // Report plays the schedule through; nil: all tasks cost 1, transfers nothing.
 func (s *Schedule) Report(c *Costs) (ScheduleReport, error) {
@@ -90,8 +112,15 @@ func (s *Schedule) Report(c *Costs) (ScheduleReport, error) {
 		c = &Costs{}
 	}
 	for _, of := range [][]float64{c.Forward, c.BackwardInput, c.BackwardWeight} {
-		if of != nil && len(of) != s.stages {
-			return report, raw.Invalid("Costs: expected one for each of %d stages, got %d", s.stages, len(of))
+		if of == nil {
+			continue
+		}
+		stages, err := s.countStages()
+		if err != nil {
+			return report, err
+		}
+		if len(of) != stages {
+			return report, raw.Invalid("Costs: expected one for each of %d stages, got %d", stages, len(of))
 		}
 	}
 	costs := raw.PPCosts{Forward: raw.Copied(&scratch, c.Forward),

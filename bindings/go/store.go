@@ -32,7 +32,7 @@ func NewFileStore(path string) (*Store, error) { return newStore(raw.StoreCreate
 // NewTCPStore is served by one rank. The server's port 0 picks a free one; timeout 0 is 5 minutes, and
 // bounds each later Get too.
 func NewTCPStore(host string, port int, server bool, timeout time.Duration) (*Store, error) {
-	return newStore(raw.StoreCreateTCP(host, int32(port), flag(server), milliseconds(timeout)))
+	return newStore(raw.StoreCreateTCP(host, raw.Int32(port), flag(server), milliseconds(timeout)))
 }
 
 // KeyValues is a store of the program's own. Several goroutines may call it at once.
@@ -98,5 +98,9 @@ func milliseconds(d time.Duration) int64 {
 	if d < 0 {
 		return -1
 	}
-	return int64((d + time.Millisecond - 1) / time.Millisecond)
+	whole := int64(d / time.Millisecond)
+	if d%time.Millisecond > 0 {
+		whole++
+	}
+	return whole
 }

@@ -62,14 +62,14 @@ func (s *TrainingState) Value(key string) (value string, ok bool, err error) {
 // [collective: world]
 func (s *TrainingState) Save(directory string, step int64, keepLast int) error {
 	return own.Do(s.Handle, func(p *raw.TrainingState) error {
-		return raw.TrainingStateSave(p, directory, step, int32(keepLast))
+		return raw.TrainingStateSave(p, directory, step, raw.Int32(keepLast))
 	})
 }
 
 // SaveAsync does the same in the background, while the program goes on. [collective: world]
 func (s *TrainingState) SaveAsync(directory string, step int64, keepLast int) error {
 	return own.Do(s.Handle, func(p *raw.TrainingState) error {
-		return raw.TrainingStateSaveAsync(p, directory, step, int32(keepLast))
+		return raw.TrainingStateSaveAsync(p, directory, step, raw.Int32(keepLast))
 	})
 }
 

@@ -135,20 +135,20 @@ func AllToAllAsync[T Element](g *Group, send, recv Array[T]) (*Work, error) {
 // BroadcastAsync is Broadcast without waiting. [collective: group]
 func BroadcastAsync[T Element](g *Group, buffer Array[T], root int) (*Work, error) {
 	return g.work(func(p *raw.Group) (*raw.Work, error) {
-		return raw.BroadcastAsync(p, buffer.buffer().ptr, buffer.Len(), DTypeOf[T](), int32(root))
+		return raw.BroadcastAsync(p, buffer.buffer().ptr, buffer.Len(), DTypeOf[T](), raw.Int32(root))
 	}, buffer.keep())
 }
 
 // SendAsync is Send without waiting. [collective: the two ranks]
 func SendAsync[T Element](g *Group, buffer Array[T], to, tag int) (*Work, error) {
 	return g.work(func(p *raw.Group) (*raw.Work, error) {
-		return raw.SendAsync(p, buffer.buffer().ptr, buffer.Len(), DTypeOf[T](), int32(to), int32(tag))
+		return raw.SendAsync(p, buffer.buffer().ptr, buffer.Len(), DTypeOf[T](), raw.Int32(to), raw.Int32(tag))
 	}, buffer.keep())
 }
 
 // ReceiveAsync is Receive without waiting. [collective: the two ranks]
 func ReceiveAsync[T Element](g *Group, buffer Array[T], from, tag int) (*Work, error) {
 	return g.work(func(p *raw.Group) (*raw.Work, error) {
-		return raw.ReceiveAsync(p, buffer.buffer().ptr, buffer.Len(), DTypeOf[T](), int32(from), int32(tag))
+		return raw.ReceiveAsync(p, buffer.buffer().ptr, buffer.Len(), DTypeOf[T](), raw.Int32(from), raw.Int32(tag))
 	}, buffer.keep())
 }

@@ -33,9 +33,11 @@ func (t *Tensor) Grad() (*Tensor, error) {
 // SetGrad replaces the gradient of a leaf; nil clears it.
 func (t *Tensor) SetGrad(grad *Tensor) error {
 	defer runtime.KeepAlive(grad)
-	return own.Do(t.Handle, func(p *raw.Tensor) error {
-		return rawengine.TensorSetGrad(p, pointers([]*Tensor{grad})[0])
-	})
+	list, err := pointers([]*Tensor{grad})
+	if err != nil {
+		return err
+	}
+	return own.Do(t.Handle, func(p *raw.Tensor) error { return rawengine.TensorSetGrad(p, list[0]) })
 }
 
 // Detach is a handle on the same memory, outside of the recorded graph.
@@ -60,8 +62,15 @@ func Backward(outputs, grads []*Tensor, retainGraph bool) error {
 	if err := checkGrads(outputs, grads); err != nil {
 		return err
 	}
-	out, g := pointers(outputs), pointers(grads)
-	err := rawengine.Backward(first(out), first(g), len(out), flag(retainGraph))
+	out, err := pointers(outputs)
+	if err != nil {
+		return err
+	}
+	g, err := pointers(grads)
+	if err != nil {
+		return err
+	}
+	err = rawengine.Backward(first(out), first(g), len(out), flag(retainGraph))
 	runtime.KeepAlive([2][]*Tensor{outputs, grads})
 	return err
 }
@@ -72,7 +81,14 @@ func Grad(outputs, grads, inputs []*Tensor, retainGraph bool) ([]*Tensor, error)
 	if err := checkGrads(outputs, grads); err != nil {
 		return nil, err
 	}
-	out, g := pointers(outputs), pointers(grads)
+	out, err := pointers(outputs)
+	if err != nil {
+		return nil, err
+	}
+	g, err := pointers(grads)
+	if err != nil {
+		return nil, err
+	}
 	results, err := call(inputs, len(inputs), func(in **raw.Tensor, n int, results **raw.Tensor) error {
 		return rawengine.Grad(first(out), first(g), len(out), in, n, flag(retainGraph), results)
 	})
@@ -126,7 +142,20 @@ type FunctionOptions struct {
 }
 
 // FunctionCall is one application, valid inside its callbacks.
-type FunctionCall struct{ p *raw.FunctionCall }
+type FunctionCall struct {
+	p    *raw.FunctionCall
+	lent own.Scope
+}
+
+// during calls f with an application, which ends with f, as do the tensors it has lent.
+func during(call unsafe.Pointer, f func(*FunctionCall) ([]*Tensor, error)) ([]*Tensor, error) {
+	c := &FunctionCall{p: (*raw.FunctionCall)(call)}
+	defer func() {
+		c.p = nil
+		c.lent.End()
+	}()
+	return f(c)
+}
 
 // Save keeps a tensor from Forward for Backward.
 func (c *FunctionCall) Save(t *Tensor) error {
@@ -139,7 +168,7 @@ func (c *FunctionCall) Saved(index int) (*Tensor, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &Tensor{own.Borrow(p)}, nil
+	return &Tensor{own.Borrow(p, &c.lent)}, nil
 }
 
 // NeedsGrad tells whether Backward needs the gradient of an input.

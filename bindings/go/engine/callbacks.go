@@ -72,7 +72,9 @@ func nxdgoModuleForward(self, inputs unsafe.Pointer, nInputs C.size_t, outputs u
 func nxdgoFunctionForward(call, inputs unsafe.Pointer, nInputs C.size_t, outputs unsafe.Pointer,
 	nOutputs C.size_t, handle C.uintptr_t) C.int32_t {
 	return lend(inputs, nInputs, outputs, nOutputs, func(in []*Tensor) ([]*Tensor, error) {
-		return cgo.Handle(handle).Value().(*FunctionOptions).Forward(&FunctionCall{(*raw.FunctionCall)(call)}, in)
+		return during(call, func(c *FunctionCall) ([]*Tensor, error) {
+			return cgo.Handle(handle).Value().(*FunctionOptions).Forward(c, in)
+		})
 	})
 }
 
@@ -80,7 +82,9 @@ func nxdgoFunctionForward(call, inputs unsafe.Pointer, nInputs C.size_t, outputs
 func nxdgoFunctionBackward(call, grads unsafe.Pointer, nOutputs C.size_t, gradInputs unsafe.Pointer,
 	nInputs C.size_t, handle C.uintptr_t) C.int32_t {
 	return lend(grads, nOutputs, gradInputs, nInputs, func(in []*Tensor) ([]*Tensor, error) {
-		return cgo.Handle(handle).Value().(*FunctionOptions).Backward(&FunctionCall{(*raw.FunctionCall)(call)}, in)
+		return during(call, func(c *FunctionCall) ([]*Tensor, error) {
+			return cgo.Handle(handle).Value().(*FunctionOptions).Backward(c, in)
+		})
 	})
 }
 

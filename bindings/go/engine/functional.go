@@ -52,7 +52,7 @@ func GatherFromTensorRegion(c *nxd.Context, x *Tensor) (*Tensor, error) {
 // [collective: tensor-parallel group, in backward]
 func ScatterToSequenceRegion(c *nxd.Context, x *Tensor, dim int) (*Tensor, error) {
 	return mapping(func(p *raw.Context, t *raw.Tensor) (*raw.Tensor, error) {
-		return rawengine.ScatterToSequenceRegion(p, t, int32(dim))
+		return rawengine.ScatterToSequenceRegion(p, t, raw.Int32(dim))
 	}).of(c, x)
 }
 
@@ -60,7 +60,7 @@ func ScatterToSequenceRegion(c *nxd.Context, x *Tensor, dim int) (*Tensor, error
 // ranks. [collective: tensor-parallel group]
 func GatherFromSequenceRegion(c *nxd.Context, x *Tensor, dim int, toModelParallel bool) (*Tensor, error) {
 	return mapping(func(p *raw.Context, t *raw.Tensor) (*raw.Tensor, error) {
-		return rawengine.GatherFromSequenceRegion(p, t, int32(dim), flag(toModelParallel))
+		return rawengine.GatherFromSequenceRegion(p, t, raw.Int32(dim), flag(toModelParallel))
 	}).of(c, x)
 }
 
@@ -68,7 +68,7 @@ func GatherFromSequenceRegion(c *nxd.Context, x *Tensor, dim int, toModelParalle
 // [collective: tensor-parallel group]
 func ReduceScatterToSequenceRegion(c *nxd.Context, x *Tensor, dim int) (*Tensor, error) {
 	return mapping(func(p *raw.Context, t *raw.Tensor) (*raw.Tensor, error) {
-		return rawengine.ReduceScatterToSequenceRegion(p, t, int32(dim))
+		return rawengine.ReduceScatterToSequenceRegion(p, t, raw.Int32(dim))
 	}).of(c, x)
 }
 
@@ -91,7 +91,7 @@ func LinearCrossEntropy(c *nxd.Context, x, weight, labels *Tensor, sequenceDim i
 	o = o.Sized()
 	return one([]*Tensor{x, weight, labels}, func(in **raw.Tensor, _ int, out **raw.Tensor) error {
 		return own.Do(c.Handle, func(p *raw.Context) (err error) {
-			*out, err = rawengine.LinearCrossEntropy(p, x.Raw(), weight.Raw(), labels.Raw(), int32(sequenceDim), &o)
+			*out, err = rawengine.LinearCrossEntropy(p, x.Raw(), weight.Raw(), labels.Raw(), raw.Int32(sequenceDim), &o)
 			return err
 		})
 	})

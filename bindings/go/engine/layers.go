@@ -157,11 +157,11 @@ func NewGatedMLP(c *nxd.Context, name string, hidden, intermediate int64, o MLPO
 // the dimension that is split over the tensor-parallel ranks, or -1.
 func NewDropout(c *nxd.Context, name string, probability float64, shardDim int) (*Module, error) {
 	return newModule(c, func(p *raw.Context) (*raw.Module, error) {
-		return rawengine.LayerCreateDropout(p, probability, name, int32(shardDim))
+		return rawengine.LayerCreateDropout(p, probability, name, raw.Int32(shardDim))
 	})
 }
 
 // ExtraHeads are the heads that are to be added to others for a multiple of tpDegree.
 func ExtraHeads(heads int64, tpDegree int) (int64, error) {
-	return rawengine.GetNumberOfExtraHeads(heads, int32(tpDegree))
+	return rawengine.GetNumberOfExtraHeads(heads, raw.Int32(tpDegree))
 }

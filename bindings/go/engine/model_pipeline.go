@@ -58,14 +58,17 @@ type PipelineOptions struct {
 
 // Pipeline is a model's stages on this rank. Run is for stages of the program's own; here it is RunTrain
 // and RunEval.
-type Pipeline struct{ nxd.Pipeline }
+type Pipeline struct {
+	nxd.Pipeline
+	ddp *nxd.DDP // which reduces its gradients
+}
 
 func (o *PipelineOptions) raw(s *raw.Scratch, h cgo.Handle) (c raw.PPOptions, err error) {
 	c = raw.PPOptions{
-		NumMicrobatches: int32(o.Microbatches), VirtualSize: int32(o.Chunks), Schedule: o.Schedule,
+		NumMicrobatches: raw.Int32(o.Microbatches), VirtualSize: raw.Int32(o.Chunks), Schedule: o.Schedule,
 		Partition: o.Partition, NumCuts: uint64(len(o.PipelineCuts)), NumLeafModules: uint64(len(o.LeafModules)),
-		NumInputNames: uint64(len(o.InputNames)), NumOutputs: int32(o.Outputs), LossOutput: int32(o.LossOutput),
-		Loss: o.Loss, HasLabelsInput: flag(o.HasLabelsInput), LabelsInput: int32(o.LabelsInput),
+		NumInputNames: uint64(len(o.InputNames)), NumOutputs: raw.Int32(o.Outputs), LossOutput: raw.Int32(o.LossOutput),
+		Loss: o.Loss, HasLabelsInput: flag(o.HasLabelsInput), LabelsInput: raw.Int32(o.LabelsInput),
 		HasIgnoreIndex: flag(o.HasIgnoreIndex), IgnoreIndex: o.IgnoreIndex,
 		LabelsShifted: flag(o.LabelsShifted), BroadcastAndAverageLoss: flag(o.BroadcastAndAverageLoss),
 		ReturnMbLoss: flag(o.MicrobatchLosses), KeepOutputs: flag(o.KeepOutputs),
@@ -89,7 +92,9 @@ func (o *PipelineOptions) raw(s *raw.Scratch, h cgo.Handle) (c raw.PPOptions, er
 		return c, err
 	}
 	if o.CustomSchedule != nil {
-		c.CustomSchedule = o.CustomSchedule.Raw()
+		if c.CustomSchedule, err = o.CustomSchedule.Given("CustomSchedule"); err != nil {
+			return c, err
+		}
 	}
 	if o.ParamInit != nil {
 		c.ParamInit, c.ParamInitData = uintptr(unsafe.Pointer(C.nxdgo_param_init)), uintptr(h)
@@ -111,7 +116,11 @@ func NewPipeline(m *Module, inputs []*Tensor, o PipelineOptions) (*Pipeline, err
 		h.Delete()
 		return nil, err
 	}
-	list := pointers(inputs)
+	list, err := pointers(inputs)
+	if err != nil {
+		h.Delete()
+		return nil, err
+	}
 	p, err := own.Get(m.Handle, func(p *raw.Module) (*raw.PP, error) {
 		return rawengine.PPCreate(p, first(list), len(list), &c)
 	})
@@ -121,7 +130,7 @@ func NewPipeline(m *Module, inputs []*Tensor, o PipelineOptions) (*Pipeline, err
 		h.Delete()
 		return nil, err
 	}
-	return &Pipeline{nxd.Pipeline{Handle: own.New(p, func(p *raw.PP) {
+	return &Pipeline{Pipeline: nxd.Pipeline{Handle: own.New(p, func(p *raw.PP) {
 		raw.PPDestroy(p)
 		h.Delete()
 	}, m)}}, nil
@@ -130,7 +139,10 @@ func NewPipeline(m *Module, inputs []*Tensor, o PipelineOptions) (*Pipeline, err
 // RunTrain makes the forwards and backwards of all microbatches of a batch. [collective: the
 // pipeline-parallel group, and the data-parallel group with a loss over tokens or BroadcastAndAverageLoss]
 func (p *Pipeline) RunTrain(inputs ...*Tensor) (loss float64, err error) {
-	list := pointers(inputs)
+	list, err := pointers(inputs)
+	if err != nil {
+		return 0, err
+	}
 	loss, err = own.Get(p.Handle, func(q *raw.PP) (float64, error) {
 		return rawengine.PPRunTrain(q, first(list), len(list))
 	})
@@ -167,7 +179,10 @@ func splitNames(inputs []NamedInput) (names []string, tensors []*Tensor) {
 func (p *Pipeline) RunTrainNamed(inputs ...NamedInput) (loss float64, err error) {
 	names, tensors := splitNames(inputs)
 	defer runtime.KeepAlive(tensors)
-	list := pointers(tensors)
+	list, err := pointers(tensors)
+	if err != nil {
+		return 0, err
+	}
 	return own.Get(p.Handle, func(q *raw.PP) (float64, error) {
 		return rawengine.PPRunTrainNamed(q, names, first(list), len(list))
 	})
@@ -201,15 +216,21 @@ func (p *Pipeline) Losses() ([]float64, error) {
 	return losses, err
 }
 
-// SetDDP reduces gradients while runs go on; nil: no more. Take it away before it is closed.
+// SetDDP reduces gradients while runs go on; nil: no more. The pipeline keeps it alive. Take it away before it
+// is closed.
 func (p *Pipeline) SetDDP(d *nxd.DDP) error {
-	defer runtime.KeepAlive(d)
-	return own.Do(p.Handle, func(q *raw.PP) error {
-		if d == nil {
-			return rawengine.PPSetDDP(q, nil)
+	var given *raw.DDP
+	var err error
+	if d != nil {
+		if given, err = d.Given("ddp"); err != nil {
+			return err
 		}
-		return rawengine.PPSetDDP(q, d.Raw())
-	})
+	}
+	err = own.Do(p.Handle, func(q *raw.PP) error { return rawengine.PPSetDDP(q, given) })
+	if err == nil {
+		p.ddp = d
+	}
+	return err
 }
 
 // LocalModule is the part of the model that this rank has; it is the pipeline's.

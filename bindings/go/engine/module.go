@@ -476,6 +476,6 @@ func (m *Module) Pad(tpDegree int, heads int64, hook PadHook, wrappedClasses ...
 			defer h.Delete()
 			call, data = uintptr(unsafe.Pointer(C.nxdgo_pad_hook)), uintptr(h)
 		}
-		return rawengine.PadModel(p, int32(tpDegree), heads, wrappedClasses, len(wrappedClasses), call, data)
+		return rawengine.PadModel(p, raw.Int32(tpDegree), heads, wrappedClasses, len(wrappedClasses), call, data)
 	})
 }

@@ -54,9 +54,16 @@ func (o *Op) Set(name string, value any) error {
 			if v == nil {
 				return rawengine.OpSetTensor(p, name, nil)
 			}
-			return rawengine.OpSetTensor(p, name, v.Raw())
+			given, err := v.Given(name)
+			if err != nil {
+				return err
+			}
+			return rawengine.OpSetTensor(p, name, given)
 		case []*Tensor:
-			list := pointers(v)
+			list, err := pointers(v)
+			if err != nil {
+				return err
+			}
 			return rawengine.OpSetTensors(p, name, first(list), len(list))
 		case int:
 			return rawengine.OpSetInt(p, name, int64(v))

@@ -43,8 +43,13 @@ func saveWith(f save, c *nxd.Context, path string, tensors map[string]*Tensor, o
 	if options.Values, err = scratch.Strings("values", values); err != nil {
 		return err
 	}
+	given, err := pointers(list)
+	if err != nil {
+		return err
+	}
+	defer runtime.KeepAlive(list)
 	return own.Do(c.Handle, func(p *raw.Context) error {
-		return f(p, path, names, first(pointers(list)), len(list), &options)
+		return f(p, path, names, first(given), len(list), &options)
 	})
 }
 

@@ -9,6 +9,7 @@ import "C"
 
 import (
 	"runtime"
+	"strconv"
 	"unsafe"
 
 	"libnxd.org/nxd"
@@ -50,22 +51,32 @@ func first[T any](s []T) *T {
 	return &s[0]
 }
 
-// pointers is a list of tensors for the library; the code that passes it on keeps the tensors alive.
-func pointers(tensors []*Tensor) []*raw.Tensor {
+// pointers is a list of tensors for the library, of which nil ones are left out, and closed ones are not; the
+// code that passes it on keeps the tensors alive.
+func pointers(tensors []*Tensor) ([]*raw.Tensor, error) {
 	out := make([]*raw.Tensor, len(tensors))
 	for i, t := range tensors {
-		if t != nil {
-			out[i] = t.Raw()
+		if t == nil {
+			continue
 		}
+		p, err := t.Given("tensor " + strconv.Itoa(i))
+		if err != nil {
+			return nil, err
+		}
+		out[i] = p
 	}
-	return out
+	return out, nil
 }
 
 // call gives f the list of inputs and room for n results.
 func call(inputs []*Tensor, n int, f func(in **raw.Tensor, nIn int, out **raw.Tensor) error) ([]*Tensor,
 	error) {
-	in, out := pointers(inputs), make([]*raw.Tensor, n)
-	err := f(first(in), len(in), first(out))
+	in, err := pointers(inputs)
+	if err != nil {
+		return nil, err
+	}
+	out := make([]*raw.Tensor, n)
+	err = f(first(in), len(in), first(out))
 	runtime.KeepAlive(inputs)
 	if err != nil {
 		return nil, err

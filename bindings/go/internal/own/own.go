@@ -5,6 +5,8 @@ import (
 	"runtime"
 	"sync"
 	"sync/atomic"
+
+	"libnxd.org/nxd/raw"
 )
 
 // Handle is an object of the library's. Close destroys it, and so does the garbage collector for one
@@ -17,7 +19,19 @@ type state[T any] struct {
 	ended   func(*T) bool // nil, or whether destroy would change nothing for others
 	settle  func(*T)      // waits until ended
 	keep    []any
+	owners  []owner // of a borrowed object
 }
+
+// owner is what a borrowed object belongs to.
+type owner interface{ isOpen() bool }
+
+// Scope is how long objects are lent that no handle owns: until End.
+type Scope struct{ over atomic.Bool }
+
+// End ends what was lent.
+func (s *Scope) End() { s.over.Store(true) }
+
+func (s *Scope) isOpen() bool { return s == nil || !s.over.Load() }
 
 // New owns ptr. keep are Go values that ptr needs.
 func New[T any](ptr *T, destroy func(*T), keep ...any) Handle[T] {
@@ -51,9 +65,15 @@ func NewSettling[T any](ptr *T, destroy func(*T), ended func(*T) bool, settle fu
 	return h
 }
 
-// Borrow refers to ptr, which something in keep owns. Close only lets it go.
+// Borrow refers to ptr, which something in keep owns: it ends with each handle and Scope there. Close only
+// lets it go.
 func Borrow[T any](ptr *T, keep ...any) Handle[T] {
 	s := &state[T]{destroy: func(*T) {}, keep: keep}
+	for _, k := range keep {
+		if o, ok := k.(owner); ok {
+			s.owners = append(s.owners, o)
+		}
+	}
 	s.ptr.Store(ptr)
 	return Handle[T]{s}
 }
@@ -80,12 +100,29 @@ func (s *state[T]) close() {
 	}
 }
 
-// Raw is the object for package raw; nil after Close. It is valid while the handle is reachable.
+// Raw is the object for package raw; nil after Close, and once its owner is closed. It is valid while the
+// handle is reachable.
 func (h Handle[T]) Raw() *T {
 	if h.s == nil {
 		return nil
 	}
+	for _, o := range h.s.owners {
+		if !o.isOpen() {
+			return nil
+		}
+	}
 	return h.s.ptr.Load()
+}
+
+func (h Handle[T]) isOpen() bool { return h.Raw() != nil }
+
+// Given is Raw of an argument that may be left out, which a closed object is not.
+func (h Handle[T]) Given(name string) (*T, error) {
+	p := h.Raw()
+	if p == nil {
+		return nil, raw.Invalid("%s: expected an open object, got a closed one", name)
+	}
+	return p, nil
 }
 
 // Needs are the Go values that the object needs, for another that keeps it in the library.

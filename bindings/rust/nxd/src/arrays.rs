@@ -280,8 +280,12 @@ impl Arrays {
     }
 
     pub(crate) fn bring_back(&self) {
-        for array in &self.0 {
-            array.away.set(false);
+        self.bring_back_if(|_| true);
+    }
+
+    pub(crate) fn bring_back_if(&self, back: impl Fn(usize) -> bool) {
+        for (index, array) in self.0.iter().enumerate() {
+            array.away.set(array.away.get() && !back(index));
         }
     }
 }

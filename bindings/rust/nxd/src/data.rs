@@ -1,5 +1,5 @@
 use crate::context::Context;
-use crate::error::{c_string, check, invalid, Result};
+use crate::error::{c_path, check, invalid, Result};
 use crate::object::{create, get, object, Owned};
 use nxd_sys as sys;
 use std::path::Path;
@@ -26,8 +26,7 @@ impl DataLoader {
         sequence_length: i64,
         options: &DataLoaderOptions,
     ) -> Result<Owned<DataLoader>> {
-        let names: Result<Vec<_>> =
-            paths.iter().map(|path| c_string(&path.as_ref().to_string_lossy())).collect();
+        let names: Result<Vec<_>> = paths.iter().map(|path| c_path(path.as_ref())).collect();
         let names = match names {
             Ok(names) => names,
             // The peers are in the call already, or about to be.

@@ -1,6 +1,6 @@
 use crate::arrays::{with_arrays, Array, Arrays, Float};
 use crate::context::Context;
-use crate::error::{c_string, check, invalid, string, Error, Result};
+use crate::error::{c_string, check, invalid, string, Error, Result, Status};
 use crate::group::Group;
 use crate::object::{create, get, object, Owned};
 use nxd_sys as sys;
@@ -94,13 +94,31 @@ impl Ddp {
     /// Says how the ranks of the tensor-parallel group hold each parameter, so that norms, clipping
     /// and saved states are those of the undivided model. Collective: the world.
     pub fn set_placements(&self, placements: &[Placement]) -> Result<()> {
+        self.set_placements_tied(placements, &[])
+    }
+
+    /// The same where other pipeline stages have some of the parameters too, and count them in
+    /// norms: `tied` has their indices.
+    pub fn set_placements_tied(&self, placements: &[Placement], tied: &[usize]) -> Result<()> {
         let (kinds, dims): (Vec<_>, Vec<_>) = placements.iter().map(Placement::raw).unzip();
+        let mut shared = vec![0; placements.len()];
+        for &index in tied {
+            match shared.get_mut(index) {
+                Some(is_tied) => *is_tied = 1,
+                None => {
+                    // All ranks are in the call: one of no parameter makes it fail on them.
+                    let (raw, none, n) = (self.as_raw(), std::ptr::null(), placements.len());
+                    unsafe { sys::nxd_ddp_set_placements(raw, std::ptr::null(), none, none, 0) };
+                    return invalid(format!("tied: expected less than {}, got {}", n, index));
+                }
+            }
+        }
         check(unsafe {
             sys::nxd_ddp_set_placements(
                 self.as_raw(),
                 kinds.as_ptr(),
                 dims.as_ptr(),
-                std::ptr::null(),
+                shared.as_ptr(),
                 placements.len(),
             )
         })
@@ -126,10 +144,25 @@ impl Ddp {
     /// Says that a gradient is complete for this step, so that its reduction may overlap what
     /// follows. Its memory is out of reach until the step has ended. Collective: the group.
     pub fn mark_ready(&self, index: usize) -> Result<()> {
+        self.mark(index, || unsafe { sys::nxd_ddp_mark_ready(self.as_raw(), index) })
+    }
+
+    fn mark(&self, index: usize, call: impl FnOnce() -> Status) -> Result<()> {
         if let Some(arrays) = &self.arrays {
             arrays.give_away(index)?;
         }
-        check(unsafe { sys::nxd_ddp_mark_ready(self.as_raw(), index) })
+        self.recovering(check(call()))
+    }
+
+    /// After a call that has failed, gradients that the library does not use are the program's.
+    fn recovering<R>(&self, outcome: Result<R>) -> Result<R> {
+        if let (Err(_), Some(arrays)) = (&outcome, &self.arrays) {
+            // A gradient that is being reduced cannot move.
+            arrays.bring_back_if(|index| unsafe {
+                sys::nxd_ddp_rebind(self.as_raw(), index, null_mut(), null_mut()) == Status::OK
+            });
+        }
+        outcome
     }
 
     /// Says that memory of an [`Array::over_memory`] has moved, as where a framework makes new
@@ -156,10 +189,7 @@ impl Ddp {
 
     /// Says that a parameter took no part in this step on this rank.
     pub fn mark_unused(&self, index: usize) -> Result<()> {
-        if let Some(arrays) = &self.arrays {
-            arrays.give_away(index)?;
-        }
-        check(unsafe { sys::nxd_ddp_mark_unused(self.as_raw(), index) })
+        self.mark(index, || unsafe { sys::nxd_ddp_mark_unused(self.as_raw(), index) })
     }
 
     /// Reduces during the next backward passes, or lets gradients add up.
@@ -181,9 +211,9 @@ impl Ddp {
     /// pipeline- and data-parallel groups.
     pub fn finish(&self, options: &FinishOptions) -> Result<f64> {
         let options = options.with_size();
-        with_arrays(&self.arrays, || {
+        self.recovering(with_arrays(&self.arrays, || {
             get(|out| unsafe { sys::nxd_ddp_finish(self.as_raw(), &options, out) })
-        })
+        }))
     }
 
     /// The handle, for functions of the raw layer.

@@ -3,6 +3,8 @@ use nxd_sys as sys;
 use std::ffi::{CStr, CString};
 use std::fmt;
 use std::os::raw::c_char;
+use std::os::unix::ffi::OsStrExt;
+use std::path::Path;
 
 pub use sys::nxd_parameter_state_t as ParameterState;
 pub use sys::nxd_status_t as Status;
@@ -198,6 +200,12 @@ pub(crate) unsafe fn string(text: *const c_char) -> String {
         return String::new();
     }
     CStr::from_ptr(text).to_string_lossy().into_owned()
+}
+
+/// A path, which need not be UTF-8.
+pub(crate) fn c_path(path: &Path) -> Result<CString> {
+    CString::new(path.as_os_str().as_bytes())
+        .or_else(|_| invalid(format!("expected no NUL within a path, got {:?}", path)))
 }
 
 pub(crate) fn c_string(text: &str) -> Result<CString> {

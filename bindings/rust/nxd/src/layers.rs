@@ -5,7 +5,7 @@
 //! call fail on all ranks.
 use crate::context::Context;
 use crate::element::{count, dlpack, reach, Element};
-use crate::error::{c_string, check, invalid, Error, Result};
+use crate::error::{c_path, c_string, check, invalid, Error, Result};
 use crate::parallel::Axis;
 use nxd_sys as sys;
 use std::marker::PhantomData;
@@ -77,6 +77,8 @@ impl Described {
         shape: &[i64],
         strides: &[i64],
     ) -> Described {
+        // An array without elements has no last one.
+        let empty = shape.contains(&0) && shape.len() == strides.len();
         let problem = reach(shape, strides).and_then(|last| {
             if last < len {
                 return Ok(());
@@ -86,7 +88,6 @@ impl Described {
                 last, shape, strides, len
             ))
         });
-        let empty = shape.contains(&0);
         Described {
             data,
             dtype,
@@ -464,7 +465,7 @@ pub fn shard_load_safetensors(
 ) -> Result<()> {
     let mut tensors = Tensors::of(&[("shard", Some(&shard.array))]);
     tensors.check()?;
-    let path = c_string(&path.to_string_lossy())?;
+    let path = c_path(path)?;
     let (name, options) = (c_string(name)?, options.with_size());
     let (raw, shard) = (ctx.as_raw(), tensors.get(0));
     check(unsafe {

@@ -39,7 +39,7 @@ impl Store {
     }
 
     /// Connects to a store that another process serves. The timeout also bounds each later
-    /// [`Store::get`].
+    /// [`Store::get`]; zero: 5 minutes.
     pub fn tcp(host: &str, port: u16, timeout: Duration) -> Result<Owned<Store>> {
         Store::tcp_store(host, port, 0, timeout)
     }
@@ -122,9 +122,11 @@ impl Store {
     }
 }
 
-/// A duration for the C interface, in whose timeouts nothing shorter than a millisecond counts.
+/// A duration for the C interface. It is rounded up: a short time does not become 0, which means a
+/// default, or none.
 pub(crate) fn milliseconds(duration: Duration) -> i64 {
-    i64::try_from(duration.as_millis()).unwrap_or(i64::MAX)
+    let whole = i64::try_from(duration.as_millis()).unwrap_or(i64::MAX);
+    whole.saturating_add((duration.subsec_nanos() % 1_000_000 > 0).into())
 }
 
 unsafe fn key_of<'a>(key: *const c_char) -> Result<&'a str> {

@@ -83,7 +83,7 @@ impl TrainingState {
     /// Waits until the last [`TrainingState::save_async`] has ended, and fails as it did. `None`:
     /// without end.
     pub fn wait(&mut self, timeout: Option<Duration>) -> Result<()> {
-        let timeout = timeout.map_or(-1, |t| i64::try_from(t.as_millis()).unwrap_or(i64::MAX));
+        let timeout = timeout.map_or(-1, crate::store::milliseconds);
         check(unsafe { sys::nxd_training_state_wait(self.as_raw(), timeout) })
     }
 

@@ -3,7 +3,7 @@ use std::ptr::null_mut;
 use nxd::{
     lr_schedule_factor, AdamwOptions, Array, Bf16, Context, CustomOptions, DType, Ddp, DdpOptions,
     Error, FinishOptions, Hyperparameter, LrScheduleKind, LrScheduleOptions, Optimizer, Owned,
-    ParameterState, Result, Sampler, SgdOptions, Status,
+    ParameterState, Placement, Result, Sampler, SgdOptions, Status,
 };
 
 fn make_ddp(ctx: &Context, zero_stage: i32) -> Result<Ddp> {
@@ -294,4 +294,44 @@ fn samples_are_shared_out() {
     all.sort_unstable();
     assert_eq!(all, (0..10).collect::<Vec<_>>());
     assert!(Sampler { rank: 5, ..sampler }.epoch(1).is_err());
+}
+
+/// A failure leaves the program no gradient that the library uses, and takes none that it does not.
+#[test]
+fn gradients_after_a_failure() {
+    let ctx = alone();
+    let ddp = make_ddp(&ctx, 0).unwrap();
+    fill(&ddp).unwrap();
+    ddp.arrays()[1].gradient_mut::<f64>().unwrap()[0] = f64::NAN;
+    (0..3).for_each(|index| ddp.mark_ready(index).unwrap());
+    // Rejected before the reductions are waited for.
+    let error = ddp.finish(&FinishOptions { max_norm: -1.0, ..Default::default() }).unwrap_err();
+    assert_eq!(error.status(), Status::INVALID_ARGUMENT);
+    assert_eq!(ddp.arrays()[0].gradient::<f32>().unwrap_err().status(), Status::INVALID_STATE);
+    // Gradients are finished, but for their clipping.
+    let error = ddp.finish(&FinishOptions::default()).unwrap_err();
+    assert!(error.message().contains("the norm of the gradients is nan"), "{}", error);
+    fill(&ddp).unwrap();
+    ddp.set_sync(false).unwrap();
+    assert_eq!(ddp.mark_ready(0).unwrap_err().status(), Status::INVALID_STATE);
+    fill(&ddp).unwrap();
+    ddp.set_sync(true).unwrap();
+    assert!(ddp.finish(&FinishOptions::default()).unwrap() > 0.0);
+    ctx.finalize().unwrap();
+}
+
+/// A parameter that another stage counts is left out of this rank's part of the norm.
+#[test]
+fn tied_parameters() {
+    let ctx = alone();
+    ctx.init_model_parallel(&Default::default()).unwrap();
+    let ddp = make_ddp(&ctx, 0).unwrap();
+    fill(&ddp).unwrap();
+    let placements = [Placement::Replicated; 3];
+    let error = ddp.set_placements_tied(&placements, &[3]).unwrap_err();
+    assert!(error.message().contains("tied: expected less than 3, got 3"), "{}", error);
+    ddp.set_placements_tied(&placements, &[1, 2]).unwrap();
+    let norm = ddp.finish(&FinishOptions::default()).unwrap();
+    assert!((norm - 12f64.sqrt()).abs() < 1e-9, "{}", norm);
+    ctx.finalize().unwrap();
 }

@@ -74,3 +74,16 @@ fn a_bad_path_of_one_rank_fails_all() {
     });
     assert_eq!(statuses, vec![vec![Some(Status::IO), Some(Status::INVALID_ARGUMENT)]; 2]);
 }
+
+/// Names of files need not be text.
+#[test]
+fn a_path_of_other_bytes() {
+    use std::os::unix::ffi::OsStrExt;
+    let file = TokenFile::new("bytes.bin");
+    let other = TokenFile(file.0.with_file_name(std::ffi::OsStr::from_bytes(
+        &[file.0.file_name().unwrap().as_bytes(), b"\xff"].concat(),
+    )));
+    std::fs::copy(&file.0, &other.0).unwrap();
+    let loader = DataLoader::open(&alone(), &[&other.0], 1, 4, &Default::default()).unwrap();
+    assert_eq!(loader.num_samples().unwrap(), 16);
+}

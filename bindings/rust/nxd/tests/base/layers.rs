@@ -235,6 +235,17 @@ fn bad_arrays_of_one_rank() {
             &mut Out::new(&mut out, &[2, 3]),
         );
         assert!(error.unwrap_err().message().contains("expected more than 6 elements"));
+        // Also where there are no elements.
+        for strides in [&[][..], &[1], &[1, 1, 1]] {
+            let error = region_mapping_forward(
+                &ctx,
+                RegionMapping::COPY_TO,
+                0,
+                &In::strided::<Bf16>(&[], &[0, 3], strides),
+                &mut Out::new::<Bf16>(&mut [], &[0, 3]),
+            );
+            assert!(error.unwrap_err().message().contains("a stride for each of [0, 3]"));
+        }
         let error = ColumnLinear::<f32>::new(&ctx, "odd", 3, 5, 0.1, false).err().unwrap();
         assert!(error.message().contains("2 ranks divide, got 5"), "{}", error);
         ctx.finalize()

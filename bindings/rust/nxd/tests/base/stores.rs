@@ -1,4 +1,4 @@
-use crate::common::{on_ranks, TIMEOUT};
+use crate::common::{on_ranks, AT_ONCE, TIMEOUT};
 use nxd::{Context, ContextOptions, Error, Result, Status, Store, StoreBackend, World};
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex};
@@ -112,4 +112,14 @@ fn its_own_error_comes_back() {
 #[test]
 fn local_ones_make_worlds() {
     assert_eq!(on_ranks(3, |ctx| ctx.rank()), [0, 1, 2]);
+}
+
+/// A short time is not none, which would be the default of five minutes.
+#[test]
+fn a_short_time_is_one() {
+    let start = std::time::Instant::now();
+    // Nobody serves there.
+    let error = Store::tcp("127.0.0.1", 9, Duration::from_micros(10)).unwrap_err();
+    assert!([Status::TIMEOUT, Status::IO].contains(&error.status()), "{}", error);
+    assert!(start.elapsed() < AT_ONCE);
 }

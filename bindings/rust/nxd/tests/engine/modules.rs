@@ -146,6 +146,20 @@ fn trees_and_parameters() {
         assert_eq!(hooks.get(), 1);
         weight.remove_grad_hook()?;
         assert_eq!(Rc::strong_count(&hooks), 1);
+
+        // A hook that removes itself lives until it has returned.
+        let (again, text) = (hooks.clone(), "of the hook".to_string());
+        weight.set_grad_hook(move |p| {
+            p.remove_grad_hook()?;
+            assert_eq!((Rc::strong_count(&again), &*text), (2, "of the hook"));
+            again.set(again.get() + 1);
+            Ok(())
+        })?;
+        for _ in 0..2 {
+            let y = root.module("down")?.forward(&[&*root.module("up")?.forward(&[&*x])?])?;
+            Op::call("sum", &[&*y])?.backward()?;
+        }
+        assert_eq!((hooks.get(), Rc::strong_count(&hooks)), (2, 1));
         assert_eq!(weight.gather_full_grad()?.unwrap().shape()?, [6, 4]);
 
         let path = std::env::temp_dir().join(format!("nxd-weights-{}", std::process::id()));
