@@ -402,8 +402,35 @@ void hooks(nxd_context_t* ctx, int, int, void*) {
   NXD_TEST_CHECK(second.destroyed == 2 && first.destroyed == 1);
 }
 
+// A hook that removes itself: what it works on is there until it has returned.
+struct Once {
+  int calls = 0, destroyed = 0, destroyed_inside = 0;
+};
+
+nxd_status_t remove_itself(nxd_parameter_t* parameter, void* user_data) {
+  auto* once = static_cast<Once*>(user_data);
+  ++once->calls;
+  NXD_TEST_OK(nxd_parameter_set_grad_hook(parameter, nullptr, nullptr, nullptr));
+  once->destroyed_inside = once->destroyed;
+  return NXD_OK;
+}
+
+void hook_once(nxd_context_t* ctx, int, int, void*) {
+  Module layer;
+  NXD_TEST_OK(nxd_layer_create_column_parallel_linear(ctx, 8, 8, nullptr, layer.out()));
+  Once once;
+  const nxd_destroy_fn destroy = [](void* data) { ++static_cast<Once*>(data)->destroyed; };
+  NXD_TEST_OK(nxd_parameter_set_grad_hook(find(layer, "weight"), remove_itself, &once, destroy));
+  const Tensor x = wave({4, 8}, NXD_DTYPE_F32, 1), g = wave({4, 8}, NXD_DTYPE_F32, 2);
+  backward(layer({x}), g);
+  NXD_TEST_CHECK(once.calls == 1 && once.destroyed_inside == 0 && once.destroyed == 1);
+  backward(layer({x}), g);
+  NXD_TEST_CHECK(once.calls == 1);
+}
+
 void test_hooks(void**) {
   for (const int size : {1, 2}) nxd_test_run_ranks(size, size, hooks, nullptr);
+  nxd_test_run_ranks(1, 1, hook_once, nullptr);
 }
 
 void freezing(nxd_context_t* ctx, int, int, void*) {

@@ -63,8 +63,9 @@ void GradientHooks::hang() {
       std::make_unique<PostHook>([weak = std::weak_ptr<State>(state_), &parameter = parameter_] {
         const auto alive = weak.lock();
         if (!alive || GradientInterceptor::any_holds_back(parameter.tensor())) return;
-        if (alive->user) alive->user(parameter);
-        if (alive->reducer) alive->reducer(parameter);
+        // A hook may replace itself, and lives until it has returned.
+        if (const Hook user = alive->user) user(parameter);
+        if (const Hook reducer = alive->reducer) reducer(parameter);
       }));
   tensor.set_requires_grad(trainable);
 }
