@@ -126,3 +126,32 @@ func TestTheLongestDuration(t *testing.T) {
 		t.Errorf("got %q, %v", value, err)
 	}
 }
+
+// The schedule that a pipeline lends has as many stages as the pipeline.
+func TestCostsOfAPipelinesSchedule(t *testing.T) {
+	ranks.Run(t, 1, func(c *nxd.Context) error {
+		if err := c.InitModelParallel(nil); err != nil {
+			return err
+		}
+		one := [][]nxd.Value{nil}
+		p, err := nxd.NewPipeline(c, lossOnly{}, one, one, nxd.PipelineOptions{Microbatches: 2})
+		if err != nil {
+			return err
+		}
+		defer p.Close()
+		s, err := p.Schedule()
+		if err != nil {
+			return err
+		}
+		report, err := s.Report(&nxd.Costs{Forward: []float64{3}, BackwardInput: []float64{1}, BackwardWeight: []float64{1}})
+		if err != nil {
+			return err
+		}
+		if report.Makespan != 10 {
+			t.Errorf("expected 2 microbatches of 5, got %g", report.Makespan)
+		}
+		_, err = s.Report(&nxd.Costs{Forward: []float64{3, 3}})
+		wants(t, "costs of two stages", err, nxd.InvalidArgument)
+		return c.Finalize()
+	})
+}

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"runtime"
 	"testing"
+	"time"
 
 	"libnxd.org/nxd"
 	"libnxd.org/nxd/engine"
@@ -190,5 +191,71 @@ func TestHookThatRemovesItself(t *testing.T) {
 			t.Errorf("expected 1 call, got %d", calls)
 		}
 		return c.Finalize()
+	})
+}
+
+// A DDP that a pipeline uses lives as long, whether or not the program keeps it.
+func TestPipelineKeepsItsDDP(t *testing.T) {
+	ranks.Run(t, 1, func(c *nxd.Context) error {
+		if err := c.InitModelParallel(nil); err != nil {
+			return err
+		}
+		norm, err := engine.NewLayerNorm(c, "norm", 4, engine.NormOptions{})
+		if err != nil {
+			return err
+		}
+		defer norm.Close()
+		model, err := engine.NewSequential(c, norm)
+		if err != nil {
+			return err
+		}
+		defer model.Close()
+		x, err := engine.FromSlice([]float32{1, 2, 3, 5}, 1, 4)
+		if err != nil {
+			return err
+		}
+		defer x.Close()
+		p, err := engine.NewPipeline(model, []*engine.Tensor{x}, engine.PipelineOptions{Microbatches: 1})
+		if err != nil {
+			return err
+		}
+		defer p.Close()
+		gone := make(chan struct{})
+		give := func() error {
+			local, err := p.LocalModule()
+			if err != nil {
+				return err
+			}
+			d, err := engine.NewDDP(local, nxd.DDPOptions{})
+			if err != nil {
+				return err
+			}
+			runtime.SetFinalizer(d, func(*nxd.DDP) { close(gone) })
+			return p.SetDDP(d)
+		}
+		if err := give(); err != nil {
+			return err
+		}
+		ranks.Settle(t)
+		select {
+		case <-gone:
+			t.Error("the pipeline's DDP is gone")
+			return nil
+		default:
+		}
+		if err := p.SetDDP(nil); err != nil {
+			return err
+		}
+		for end := time.Now().Add(ranks.Limit); ; runtime.GC() {
+			select {
+			case <-gone:
+				return c.Finalize()
+			case <-time.After(time.Millisecond):
+				if time.Now().After(end) {
+					t.Error("a DDP that was taken away stays")
+					return nil
+				}
+			}
+		}
 	})
 }
