@@ -28,6 +28,7 @@ namespace {
 constexpr size_t kSlack = size_t{256} << 20;
 constexpr uint64_t kLiveMark = 0x6E78645F6C697665;
 constexpr uint64_t kFreeMark = 0x6E78645F66726565;
+constexpr uint64_t kGapMark = 0x6E78645F67617073;
 
 // One mapping of the system.
 struct Slab {
@@ -37,15 +38,33 @@ struct Slab {
   size_t live;  // blocks in use
 };
 
-// Lies before each block, so that giving back needs no look-up.
+// Lies before each block, so that giving back needs no look-up, and before each gap: room of any
+// size between blocks of a slab, made by a trim of free ones that lay side by side.
 struct alignas(64) Header {
   uint64_t mark;
   Slab* slab;
-  size_t size_class;
-  size_t requested;
-  Header* next;  // in the list of free blocks
+  size_t size_class;  // of a block
+  size_t requested;   // of a block; of a gap its size, with the header
+  Header* next;       // in the list of free blocks, or of gaps
 };
 static_assert(sizeof(Header) == kPoolHeader);
+
+size_t extent_of(const Header& header) {
+  if (header.mark == kGapMark) return header.requested;
+  return sizeof(Header) + pool_class_bytes(header.size_class);
+}
+
+// The huge pages behind the header of so many bytes that begin with one.
+struct HugePages {
+  char* begin;
+  size_t bytes;
+};
+HugePages huge_pages_within(Header* header, size_t bytes) {
+  const auto begin = round_up(reinterpret_cast<size_t>(header + 1), kHugePage);
+  const auto end = (reinterpret_cast<size_t>(header) + bytes) / kHugePage * kHugePage;
+  return {reinterpret_cast<char*>(begin), end > begin ? end - begin : 0};
+}
+size_t bytes_given_back(Header* gap) { return huge_pages_within(gap, gap->requested).bytes; }
 
 class Pool {
  public:
@@ -127,19 +146,49 @@ class Pool {
   // A block of a class that has no free one.
   Header* carve(size_t size_class) {
     const size_t bytes = sizeof(Header) + pool_class_bytes(size_class);
-    Slab* slab = nullptr;
-    if (pool_class_bytes(size_class) > kLargestInSlab) {
-      slab = map(round_up(bytes, kHugePage));
-    } else {
-      if (!current_ || current_->size - current_->used < bytes) current_ = map(kSlabBytes);
-      slab = current_;
+    const bool in_slab = pool_class_bytes(size_class) <= kLargestInSlab;
+    Header* header = in_slab ? take_from_gap(bytes) : nullptr;
+    if (!header) {
+      Slab* slab = nullptr;
+      if (!in_slab) {
+        slab = map(round_up(bytes, kHugePage));
+      } else {
+        if (!current_ || current_->size - current_->used < bytes) current_ = map(kSlabBytes);
+        slab = current_;
+      }
+      header = reinterpret_cast<Header*>(slab->base + slab->used);
+      slab->used += bytes;
+      header->slab = slab;
     }
-    auto* header = reinterpret_cast<Header*>(slab->base + slab->used);
-    slab->used += bytes;
-    header->slab = slab;
     header->size_class = size_class;
     ASAN_POISON_MEMORY_REGION(header + 1, pool_class_bytes(size_class));
     return header;
+  }
+
+  // The front of the first gap that has so much room, or null.
+  Header* take_from_gap(size_t bytes) {
+    for (Header** link = &gaps_; *link; link = &(*link)->next) {
+      Header* const gap = *link;
+      if (gap->requested < bytes) continue;
+      stats_.bytes_reserved += bytes_given_back(gap);
+      *link = gap->next;
+      if (gap->requested > bytes) {
+        auto* rest = reinterpret_cast<Header*>(reinterpret_cast<char*>(gap) + bytes);
+        ASAN_UNPOISON_MEMORY_REGION(rest, sizeof(Header));
+        *rest = {kGapMark, gap->slab, 0, gap->requested - bytes, nullptr};
+        add_gap(link, rest);
+      }
+      return gap;
+    }
+    return nullptr;
+  }
+
+  // A header alone holds no block: it only says where the next one begins.
+  void add_gap(Header** link, Header* gap) {
+    if (gap->requested == sizeof(Header)) return;
+    gap->next = *link;
+    *link = gap;
+    stats_.bytes_reserved -= bytes_given_back(gap);
   }
 
   Slab* map(size_t size) {
@@ -176,11 +225,16 @@ class Pool {
     return base;
   }
 
+  // Mappings without a live block go, and so do huge pages of others that have none.
   void trim_locked() noexcept {
+    for (Slab* slab : slabs_) {
+      if (slab->live > 0) mark_gaps(*slab);
+    }
+    for (; gaps_; gaps_ = gaps_->next) stats_.bytes_reserved += bytes_given_back(gaps_);
     for (Header*& head : free_) {
       Header** link = &head;
       while (*link) {
-        if ((*link)->slab->live == 0) {
+        if ((*link)->slab->live == 0 || (*link)->mark == kGapMark) {
           *link = (*link)->next;
         } else {
           link = &(*link)->next;
@@ -197,11 +251,71 @@ class Pool {
       delete *it;
     }
     slabs_.erase(gone, slabs_.end());
+    for (Slab* slab : slabs_) join_gaps(*slab);
+  }
+
+  // The end of what lies side by side from a header on and is no live block, or has the mark.
+  template <class Belongs>
+  static Header* end_of_run(Header* begin, const char* end, const Belongs& belongs) {
+    Header* at = begin;
+    while (reinterpret_cast<char*>(at) < end && belongs(*at)) at = after(at);
+    return at;
+  }
+  static Header* after(Header* header) {
+    return reinterpret_cast<Header*>(reinterpret_cast<char*>(header) + extent_of(*header));
+  }
+  static size_t distance(const Header* begin, const Header* end) {
+    return static_cast<size_t>(reinterpret_cast<const char*>(end) -
+                               reinterpret_cast<const char*>(begin));
+  }
+
+  // Marks the free blocks of a slab that give a huge page back together. They are in their lists
+  // still.
+  static void mark_gaps(Slab& slab) {
+    const char* const end = slab.base + slab.used;
+    for (auto* at = reinterpret_cast<Header*>(slab.base); reinterpret_cast<char*>(at) < end;) {
+      Header* const stop =
+          end_of_run(at, end, [](const Header& header) { return header.mark != kLiveMark; });
+      if (stop == at) {
+        at = after(at);
+        continue;
+      }
+      const bool gives = huge_pages_within(at, distance(at, stop)).bytes > 0;
+      while (at != stop) {
+        Header* const next = after(at);
+        if (gives && at->mark == kFreeMark) {
+          at->requested = extent_of(*at);
+          at->mark = kGapMark;
+        }
+        at = next;
+      }
+    }
+  }
+
+  // Makes one gap of marked blocks side by side, which are in no list.
+  void join_gaps(Slab& slab) {
+    const char* const end = slab.base + slab.used;
+    for (auto* at = reinterpret_cast<Header*>(slab.base); reinterpret_cast<char*>(at) < end;) {
+      Header* const stop =
+          end_of_run(at, end, [](const Header& header) { return header.mark == kGapMark; });
+      if (stop == at) {
+        at = after(at);
+        continue;
+      }
+      *at = {kGapMark, &slab, 0, distance(at, stop), nullptr};
+      ASAN_POISON_MEMORY_REGION(at + 1, at->requested - sizeof(Header));
+      const HugePages pages = huge_pages_within(at, at->requested);
+      // The pages may stay where the system refuses: they are as good as given back.
+      if (pages.bytes > 0) madvise(pages.begin, pages.bytes, MADV_DONTNEED);
+      add_gap(&gaps_, at);
+      at = stop;
+    }
   }
 
   std::mutex mutex_;
   bool watches_forks_ = false;
   Header* free_[kPoolClasses] = {};
+  Header* gaps_ = nullptr;
   std::vector<Slab*> slabs_;
   Slab* current_ = nullptr;
   PoolStats stats_;

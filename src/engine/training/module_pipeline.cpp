@@ -7,6 +7,7 @@
 #include <unordered_set>
 
 #include "core/base/suggestions.h"
+#include "core/kernels/memory_pool.h"
 #include "core/world/trained_axes.h"
 #include "engine/module/module_tree.h"
 #include "engine/ops/autocast.h"
@@ -171,6 +172,8 @@ void ModulePipeline::make_local_module() {
   }
   for (const NamedParameter& entry : named_parameters(*root_)) entry.parameter->mark_cut();
   local_ = LocalModule::create(root_, own, local_names_);
+  // Blocks of other stages' parameters.
+  kernels::pool_trim();
 }
 
 // One on the meta device gets its first values.

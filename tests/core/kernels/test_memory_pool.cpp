@@ -1,3 +1,4 @@
+#include <sys/mman.h>
 #include <sys/resource.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -135,6 +136,99 @@ void trim_keeps_live_blocks(void**) {
   pool_free(large);
   pool_trim();
   assert_int_equal(pool_stats().bytes_reserved, 0);
+}
+
+// True if the page at an address is in memory, as the kernel says.
+bool is_resident(const void* address) {
+  const auto page = static_cast<size_t>(sysconf(_SC_PAGESIZE));
+  unsigned char state = 0;
+  const size_t begin = reinterpret_cast<size_t>(address) / page * page;
+  assert_int_equal(mincore(reinterpret_cast<void*>(begin), page, &state), 0);
+  return (state & 1) != 0;
+}
+
+// Blocks of 1 MB, behind each ninth of which a small one stays; its value is its place.
+struct Slabs {
+  std::vector<char*> large, small;
+};
+Slabs fill_slabs(size_t count) {
+  Slabs slabs;
+  for (size_t i = 0; i < count; ++i) {
+    slabs.large.push_back(static_cast<char*>(pool_allocate(1000000)));
+    std::memset(slabs.large.back(), 1, 1000000);
+    if (i % 9 != 8) continue;
+    slabs.small.push_back(static_cast<char*>(pool_allocate(1000)));
+    std::memset(slabs.small.back(), static_cast<int>(slabs.small.size()), 1000);
+  }
+  return slabs;
+}
+
+// Free blocks beside live ones give their huge pages back, and are room for other sizes then.
+void trim_gives_back_what_lies_between_live_blocks(void**) {
+  pool_trim();
+  const PoolStats before = pool_stats();
+  const Slabs slabs = fill_slabs(90);
+  const PoolStats full = pool_stats();
+  assert_true(full.bytes_reserved >= before.bytes_reserved + 90000000);
+  // The middle of nine that lie side by side.
+  char* const gone = slabs.large[4] + 500000;
+  assert_true(is_resident(gone));
+  for (char* block : slabs.large) pool_free(block);
+  pool_trim();
+  const PoolStats trimmed = pool_stats();
+  // A small block holds two huge pages at most, its own and that of its neighbours' ends.
+  assert_true(trimmed.bytes_reserved <= full.bytes_reserved - 50000000);
+  assert_false(is_resident(gone));
+  for (size_t i = 0; i < slabs.small.size(); ++i) {
+    for (const size_t at : {0, 500, 999}) {
+      assert_int_equal(slabs.small[i][at], static_cast<int>(i + 1));
+    }
+  }
+  // Nothing more comes from the system for what fits, in other sizes.
+  std::vector<char*> others;
+  for (int i = 0; i < 20; ++i) {
+    others.push_back(static_cast<char*>(pool_allocate(3000000)));
+    std::memset(others.back(), 9, 3000000);
+  }
+  const PoolStats again = pool_stats();
+  assert_int_equal(again.system_allocations, trimmed.system_allocations);
+  assert_true(again.bytes_reserved >= trimmed.bytes_reserved + 40000000);
+  assert_true(again.bytes_reserved <= full.bytes_reserved);
+  for (size_t i = 0; i < slabs.small.size(); ++i) {
+    assert_int_equal(slabs.small[i][999], static_cast<int>(i + 1));
+  }
+  for (char* block : others) pool_free(block);
+  for (char* block : slabs.small) pool_free(block);
+  pool_trim();
+  assert_int_equal(pool_stats().bytes_reserved, before.bytes_reserved);
+}
+
+// Live blocks keep what they have, whichever are trimmed around them.
+void trims_between_random_blocks(void**) {
+  pool_trim();
+  const PoolStats before = pool_stats();
+  test::Random random(2);
+  std::vector<std::pair<unsigned char*, size_t>> blocks;
+  const auto check_and_free = [&blocks](size_t at) {
+    const auto [gone, size] = blocks[at];
+    for (size_t j = 0; j < size; ++j) assert_int_equal(gone[j], gone[0]);
+    pool_free(gone);
+    blocks.erase(blocks.begin() + static_cast<int64_t>(at));
+  };
+  for (int i = 0; i < 3000; ++i) {
+    const auto bytes = static_cast<size_t>(random.below(i % 7 == 0 ? 4000000 : 100000)) + 1;
+    blocks.emplace_back(static_cast<unsigned char*>(pool_allocate(bytes)), bytes);
+    std::memset(blocks.back().first, i & 255, bytes);
+    while (blocks.size() > static_cast<size_t>(i / 100 % 2 == 0 ? 150 : 30)) {
+      check_and_free(static_cast<size_t>(random.below(static_cast<int64_t>(blocks.size()))));
+    }
+    if (i % 50 == 49) pool_trim();
+  }
+  assert_true(pool_stats().bytes_reserved >= pool_stats().bytes_in_use);
+  while (!blocks.empty()) check_and_free(blocks.size() - 1);
+  pool_trim();
+  assert_int_equal(pool_stats().bytes_in_use, before.bytes_in_use);
+  assert_int_equal(pool_stats().bytes_reserved, before.bytes_reserved);
 }
 
 // Sizes that never come again must not pile up.
@@ -296,6 +390,8 @@ int main(int argc, char**) {
       cmocka_unit_test(later_steps_ask_the_system_for_nothing),
       cmocka_unit_test(statistics_add_up),
       cmocka_unit_test(trim_keeps_live_blocks),
+      cmocka_unit_test(trim_gives_back_what_lies_between_live_blocks),
+      cmocka_unit_test(trims_between_random_blocks),
       cmocka_unit_test(unused_memory_is_bounded),
       cmocka_unit_test(threads_exchange_blocks),
       cmocka_unit_test(workspace_grows),
