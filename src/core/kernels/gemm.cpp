@@ -25,6 +25,7 @@
 #include <array>
 #include <chrono>
 #include <cstring>
+#include <optional>
 #include <vector>
 
 #include "core/base/dtype.h"
@@ -32,6 +33,7 @@
 #include "core/kernels/elementwise.h"
 #include "core/kernels/matmul_cache.h"
 #include "core/kernels/memory_pool.h"
+#include "core/kernels/packing_room.h"
 #include "core/kernels/parallel.h"
 #include "core/kernels/product_tiles.h"
 
@@ -49,6 +51,7 @@ struct ThreadState {
   Workspace scratch;
   std::array<Workspace, 4> copies;  // of a, b, c and bias
   Workspace sums;
+  PackingRoom packing;
 };
 
 ThreadState& thread_state() {
@@ -120,11 +123,17 @@ void run_primitive(ThreadState& state, const GemmArgs& args, bool inner_product)
                       .bias = args.bias != nullptr,
                       .inner_product = inner_product};
   Matmul& matmul = state.cache.get(key);
-  matmul.run(state.stream, args, state.scratch.get(matmul.scratch_bytes()));
+  void* const scratch = state.scratch.get(matmul.scratch_bytes());
+  std::optional<PackingRoom::Lent> lent;  // to the sgemm of inner products in f32
+  if (inner_product && args.in_dtype == NXD_DTYPE_F32) {
+    lent.emplace(state.packing, packing_bytes(args.m, args.n, args.k));
+  }
+  matmul.run(state.stream, args, scratch);
 }
 
 // Takes any strides.
-void run_sgemm(const GemmArgs& args) {
+void run_sgemm(ThreadState& state, const GemmArgs& args) {
+  const PackingRoom::Lent lent(state.packing, packing_bytes(args.m, args.n, args.k));
   const auto letter = [](Trans trans) { return trans == Trans::kYes ? 'T' : 'N'; };
   const dnnl_status_t status =
       dnnl_sgemm(letter(args.trans_a), letter(args.trans_b), args.m, args.n, args.k, 1.0F,
@@ -181,14 +190,14 @@ bool run_packing(ThreadState& state, const Product& args) {
 
 // Any product; dense ones take the fastest way.
 void run_product(ThreadState& state, const Product& args) {
-  if (args.takes_sgemm()) return run_sgemm(args);
+  if (args.takes_sgemm()) return run_sgemm(state, args);
   if (!run_packing(state, args)) run_primitive(state, args, false);
 }
 
 // Runs with dense operands where copying them pays. A single column is always made dense: oneDNN
 // 3.7 takes its elements to lie side by side, whatever the stride.
 void run_dense(ThreadState& state, Product args) {
-  if (args.takes_sgemm()) return run_sgemm(args);
+  if (args.takes_sgemm()) return run_sgemm(state, args);
   const bool trans_a = args.trans_a == Trans::kYes;
   const bool trans_b = args.trans_b == Trans::kYes;
   const int64_t a_cols = trans_a ? args.m : args.k;
