@@ -24,11 +24,13 @@ typedef struct nxd_plan_model {
   int32_t gated_mlp;     /**< 1: three matrices, as Llama's; 0: two, as GPT-2's */
   int32_t attention_bias, mlp_bias, norm_bias; /**< 1: layers of that sort have biases */
   int32_t tied_embeddings;                     /**< 1: the head's weight is the embedding's */
-  int32_t num_token_types; /**< rows of a BERT's table of token types; 0: a decoder */
+  int32_t num_token_types;   /**< rows of a BERT's table of token types; 0: a decoder */
+  int64_t sliding_window;    /**< keys that a query sees at most; 0: all before it. Not of a BERT */
+  int64_t num_window_layers; /**< layers that have the window; 0: all. They count as their mean */
 } nxd_plan_model_t;
 
 #define NXD_PLAN_MODEL_INIT \
-  { sizeof(nxd_plan_model_t), 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0 }
+  { sizeof(nxd_plan_model_t), 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0 }
 
 /** [local] Fills model with zeros. Only sizes that say so have defaults.
  *  @since 0.1 */
@@ -55,8 +57,8 @@ typedef struct nxd_plan_machine {
   uint64_t memory_bytes;       /**< of a rank, for what is predicted; 0: no bound */
   double gemm_rate_f32;        /**< of nxd_measure_gemm_peak; 0: 100e9 */
   double gemm_rate_bf16;       /**< 0: 200e9 */
-  double attention_share_f32;  /**< of these, what attention's products reach; 0: 0.59 */
-  double attention_share_bf16; /**< 0: 0.5 */
+  double attention_share_f32;  /**< of these, what attention's products reach; 0: 0.68 */
+  double attention_share_bf16; /**< 0: 0.64 */
   double memory_bandwidth;     /**< read and written, of arrays that fit no cache; 0: 20e9 */
   double host_bandwidth;       /**< received from ranks of the same host; 0: 20e9 */
   double host_latency;         /**< 0: 1e-6 */

@@ -25,6 +25,8 @@ template <>
 inline constexpr size_t kFirstSize<nxd_linear_options_t> = offsetof(nxd_linear_options_t, pad);
 template <>
 inline constexpr size_t kFirstSize<nxd_device_metrics_t> = offsetof(nxd_device_metrics_t, loads);
+template <>
+inline constexpr size_t kFirstSize<nxd_plan_model_t> = offsetof(nxd_plan_model_t, sliding_window);
 
 // A size beyond this is a struct_size that was never set, not a newer header.
 constexpr size_t kLargestStruct = 4096;

@@ -69,6 +69,17 @@ void test_models_and_machines_refused(void**) {
   model_refused("expected a divisor of hidden_size (8)", [](auto& m) { m.num_heads = 3; });
   model_refused("model->vocab_size", [](auto& m) { m.vocab_size = -1; });
   model_refused("model->num_token_types: expected 0 to", [](auto& m) { m.num_token_types = -1; });
+  model_refused("model->sliding_window: expected 0 to", [](auto& m) { m.sliding_window = -1; });
+  model_refused("0 where num_token_types says BERT", [](auto& m) {
+    m.num_token_types = 2;
+    m.sliding_window = 2;
+  });
+  model_refused("model->num_window_layers: expected 0 to 0",
+                [](auto& m) { m.num_window_layers = 1; });
+  model_refused("model->num_window_layers: expected 0 to 4", [](auto& m) {
+    m.sliding_window = 2;
+    m.num_window_layers = 5;
+  });
   model_refused("at most the 5 positions", [](auto& m) { m.max_positions = 5; });
   const auto machine_refused = [&](const char* part, auto change) {
     nxd_plan_machine_t machine = NXD_PLAN_MACHINE_INIT;

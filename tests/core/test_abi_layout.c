@@ -263,7 +263,7 @@ FIELD(nxd_pp_callbacks_options_t, schedule, 16);
 FIELD(nxd_pp_callbacks_options_t, broadcast_and_average_loss, 20);
 FIELD(nxd_pp_callbacks_options_t, custom_schedule, 24);
 
-SIZE(nxd_plan_model_t, 96);
+SIZE(nxd_plan_model_t, 112);
 FIELD(nxd_plan_model_t, struct_size, 0);
 FIELD(nxd_plan_model_t, hidden_size, 8);
 FIELD(nxd_plan_model_t, num_layers, 16);
@@ -279,6 +279,8 @@ FIELD(nxd_plan_model_t, mlp_bias, 80);
 FIELD(nxd_plan_model_t, norm_bias, 84);
 FIELD(nxd_plan_model_t, tied_embeddings, 88);
 FIELD(nxd_plan_model_t, num_token_types, 92);
+FIELD(nxd_plan_model_t, sliding_window, 96);
+FIELD(nxd_plan_model_t, num_window_layers, 104);
 
 SIZE(nxd_plan_machine_t, 96);
 FIELD(nxd_plan_machine_t, struct_size, 0);

@@ -49,6 +49,7 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
         &machine.host_latency, &machine.link_bandwidth, &machine.link_latency}) {
     *figure = in.left() > 0 ? in.real() : 0;
   }
+  draw_all(in, model.sliding_window, model.num_window_layers);
   nxd_plan_prediction_t prediction{};
   prediction.struct_size = sizeof prediction;
   nxd_status_t status = nxd_plan_predict(&model, &machine, &layout, &prediction);

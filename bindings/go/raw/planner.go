@@ -62,6 +62,8 @@ type PlanModel struct {
 	NormBias         int32
 	TiedEmbeddings   int32
 	NumTokenTypes    int32
+	SlidingWindow    int64
+	NumWindowLayers  int64
 }
 
 // Sized returns x with its StructSize set.

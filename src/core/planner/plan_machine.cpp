@@ -27,8 +27,8 @@ nxd_plan_machine_t read_plan_machine(const nxd_plan_machine_t& given) {
   check_argument(machine.reserved == 0, "machine->reserved: expected 0, got ", machine.reserved);
   fill(machine.gemm_rate_f32, 100e9, kAny, "gemm_rate_f32");
   fill(machine.gemm_rate_bf16, 200e9, kAny, "gemm_rate_bf16");
-  fill(machine.attention_share_f32, 0.59, 1, "attention_share_f32");
-  fill(machine.attention_share_bf16, 0.5, 1, "attention_share_bf16");
+  fill(machine.attention_share_f32, 0.68, 1, "attention_share_f32");
+  fill(machine.attention_share_bf16, 0.64, 1, "attention_share_bf16");
   fill(machine.memory_bandwidth, 20e9, kAny, "memory_bandwidth");
   fill(machine.host_bandwidth, 20e9, kAny, "host_bandwidth");
   fill(machine.host_latency, 1e-6, kAny, "host_latency");

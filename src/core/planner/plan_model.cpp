@@ -45,6 +45,16 @@ ModelSizes read_plan_model(const nxd_plan_model_t& given) {
   check_argument(model.num_token_types >= 0 && model.num_token_types <= kLargestSize,
                  "model->num_token_types: expected 0 to ", kLargestSize, ", got ",
                  model.num_token_types);
+  check_argument(model.sliding_window >= 0 && model.sliding_window <= kLargestSize,
+                 "model->sliding_window: expected 0 to ", kLargestSize, ", got ",
+                 model.sliding_window);
+  check_argument(model.sliding_window == 0 || model.num_token_types == 0,
+                 "model->sliding_window: expected 0 where num_token_types says BERT, got ",
+                 model.sliding_window);
+  const int64_t with_window = model.sliding_window > 0 ? model.num_layers : 0;
+  check_argument(model.num_window_layers >= 0 && model.num_window_layers <= with_window,
+                 "model->num_window_layers: expected 0 to ", with_window,
+                 " of num_layers (0 without a sliding_window), got ", model.num_window_layers);
   ModelSizes sizes;
   sizes.hidden = model.hidden_size;
   sizes.layers = model.num_layers;
@@ -62,6 +72,8 @@ ModelSizes read_plan_model(const nxd_plan_model_t& given) {
   sizes.tied_embeddings = model.tied_embeddings != 0;
   sizes.token_types = model.num_token_types;
   sizes.causal = sizes.token_types == 0;
+  sizes.window = model.sliding_window;
+  sizes.window_layers = model.num_window_layers == 0 ? with_window : model.num_window_layers;
   return sizes;
 }
 
@@ -82,6 +94,10 @@ nxd_plan_model_t plan_model_of(const ModelSizes& sizes) {
   model.norm_bias = sizes.norm_bias;
   model.tied_embeddings = sizes.tied_embeddings;
   model.num_token_types = static_cast<int32_t>(sizes.token_types);
+  if (sizes.window_layers > 0) {
+    model.sliding_window = sizes.window;
+    model.num_window_layers = sizes.window_layers;
+  }
   return model;
 }
 

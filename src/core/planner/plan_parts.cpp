@@ -24,9 +24,7 @@ class PartMaker : PartSizes {
     part.elements = model_.layer_elements(tensor_);
     const double products =
         seconds(2.0 * tokens_ * number(model_.layer_matrix_elements(tensor_)), flops_);
-    // Half of the scores are never formed where a token sees no later one.
-    const double pairs = tokens_ * sequence_ / (model_.causal ? 2 : 1);
-    const double scores = seconds(4 * pairs * query_, attention_flops_);
+    const double scores = seconds(attention_operations(), attention_flops_);
     const double rope = model_.positions == 0 ? 2 * (query_ + key_) : 0;
     const double activation = model_.gated_mlp ? 3 * mlp_ : 2 * mlp_;
     const double activation_back = model_.gated_mlp ? 5 * mlp_ : 3 * mlp_;
@@ -77,6 +75,14 @@ class PartMaker : PartSizes {
     head.weight.gemm += product;
     head.forward.elementwise += moved(4 * rows(local_));
     head.input.elementwise += moved(6 * rows(local_));
+  }
+
+  // The share of this rank in a layer, as the mean of all. Half of the scores are never
+  // formed where a token sees no later one.
+  double attention_operations() const {
+    const double of_sequence = model_.attention_operations(static_cast<int64_t>(sequence_)) /
+                               number(model_.layers) / (model_.causal ? 2 : 1);
+    return of_sequence * (tokens_ / sequence_) * (query_ / number(model_.query_width()));
   }
 
   static double seconds(double operations, double rate) { return operations / rate; }

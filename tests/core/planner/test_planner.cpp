@@ -119,6 +119,38 @@ void test_bert_by_hand(void**) {
   assert_near(stages.transfer_seconds - 1e-3, (two.transfer_seconds - 1e-3) / 2);
 }
 
+// Queries of two of four layers see four keys: of 10 x 10 scores 6 x 6 are not formed, and of what
+// is left half. A window of the sequence's length and a layout's ranks change nothing else.
+void test_windows(void**) {
+  nxd_plan_model_t model = small_model();
+  const auto full = predict(model, round_machine(), layout_of(1, 1, 1, 1, 10));
+  model.sliding_window = 4;
+  model.num_window_layers = 2;
+  const auto some = predict(model, round_machine(), layout_of(1, 1, 1, 1, 10));
+  assert_near(some.attention_seconds, 3 * 4 * (4 * 100 - 2 * 36) / 2.0 * 8 / 0.5e6);
+  assert_near(some.gemm_seconds, full.gemm_seconds);
+  const auto halves = predict(model, round_machine(), layout_of(2, 1, 1, 1, 10));
+  assert_near(halves.attention_seconds, some.attention_seconds / 2);
+  model.num_window_layers = 0;
+  const auto all = predict(model, round_machine(), layout_of(1, 1, 1, 1, 10));
+  assert_near(all.attention_seconds, 3 * 4 * (4 * 100 - 4 * 36) / 2.0 * 8 / 0.5e6);
+  model.sliding_window = 10;
+  assert_near(predict(model, round_machine(), layout_of(1, 1, 1, 1, 10)).attention_seconds,
+              full.attention_seconds);
+  // A configuration gives them; without a window both fields are 0.
+  nxd_plan_model_t read = NXD_PLAN_MODEL_INIT;
+  const std::string mistral =
+      R"({"model_type": "mistral", "hidden_size": 64, "num_hidden_layers": 3,
+          "num_attention_heads": 4, "num_key_value_heads": 2, "intermediate_size": 96,
+          "vocab_size": 128, "sliding_window": )";
+  assert_int_equal(nxd_plan_model_from_config((mistral + "16}").c_str(), &read), NXD_OK);
+  assert_int_equal(read.sliding_window, 16);
+  assert_int_equal(read.num_window_layers, 3);
+  assert_int_equal(nxd_plan_model_from_config((mistral + "null}").c_str(), &read), NXD_OK);
+  assert_int_equal(read.sliding_window, 0);
+  assert_int_equal(read.num_window_layers, 0);
+}
+
 // Six heads with three key heads of 4 features, an MLP of 10, hidden 8, a vocabulary of 32. The
 // last rank has the most.
 void test_uneven_shares(void**) {
@@ -512,6 +544,7 @@ int main() {
   const CMUnitTest tests[] = {cmocka_unit_test(test_models),
                               cmocka_unit_test(test_one_rank_by_hand),
                               cmocka_unit_test(test_bert_by_hand),
+                              cmocka_unit_test(test_windows),
                               cmocka_unit_test(test_uneven_shares),
                               cmocka_unit_test(test_collectives_by_hand),
                               cmocka_unit_test(test_pipeline_report),

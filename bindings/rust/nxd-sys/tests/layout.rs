@@ -456,7 +456,7 @@ fn layout_of_nxd_pp_callbacks_options_t() {
 
 #[test]
 fn layout_of_nxd_plan_model_t() {
-    assert_eq!((size_of::<nxd_plan_model_t>(), align_of::<nxd_plan_model_t>()), (96, 8));
+    assert_eq!((size_of::<nxd_plan_model_t>(), align_of::<nxd_plan_model_t>()), (112, 8));
     assert_eq!(place!(nxd_plan_model_t, struct_size), (0, 8), "struct_size");
     assert_eq!(place!(nxd_plan_model_t, hidden_size), (8, 8), "hidden_size");
     assert_eq!(place!(nxd_plan_model_t, num_layers), (16, 8), "num_layers");
@@ -472,6 +472,8 @@ fn layout_of_nxd_plan_model_t() {
     assert_eq!(place!(nxd_plan_model_t, norm_bias), (84, 4), "norm_bias");
     assert_eq!(place!(nxd_plan_model_t, tied_embeddings), (88, 4), "tied_embeddings");
     assert_eq!(place!(nxd_plan_model_t, num_token_types), (92, 4), "num_token_types");
+    assert_eq!(place!(nxd_plan_model_t, sliding_window), (96, 8), "sliding_window");
+    assert_eq!(place!(nxd_plan_model_t, num_window_layers), (104, 8), "num_window_layers");
 }
 
 #[test]

@@ -16,6 +16,8 @@ struct nxd_plan_model_t
     norm_bias::Int32
     tied_embeddings::Int32
     num_token_types::Int32
+    sliding_window::Int64
+    num_window_layers::Int64
 end
 
 struct nxd_plan_machine_t

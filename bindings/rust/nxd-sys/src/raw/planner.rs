@@ -31,6 +31,10 @@ pub struct nxd_plan_model_t {
     pub tied_embeddings: i32,
     /// rows of a BERT's table of token types; 0: a decoder
     pub num_token_types: i32,
+    /// keys that a query sees at most; 0: all before it. Not of a BERT
+    pub sliding_window: i64,
+    /// layers that have the window; 0: all. They count as their mean
+    pub num_window_layers: i64,
 }
 
 unsafe impl Versioned for nxd_plan_model_t {
@@ -65,9 +69,9 @@ pub struct nxd_plan_machine_t {
     pub gemm_rate_f32: f64,
     /// 0: 200e9
     pub gemm_rate_bf16: f64,
-    /// of these, what attention's products reach; 0: 0.59
+    /// of these, what attention's products reach; 0: 0.68
     pub attention_share_f32: f64,
-    /// 0: 0.5
+    /// 0: 0.64
     pub attention_share_bf16: f64,
     /// read and written, of arrays that fit no cache; 0: 20e9
     pub memory_bandwidth: f64,
