@@ -8,9 +8,8 @@ run=$2/tools/nxdrun
 need_built "$bench"
 need_built "$run"
 export NXD_TIMEOUT_MS=60000 OMP_NUM_THREADS=1
-# Large products' copies of operands come from malloc. The holes that they leave there differ by the
-# processor and by luck: 0 to 60 MB of the small models below. Mappings of their own leave none.
-export MALLOC_MMAP_THRESHOLD_=1048576
+# As malloc is by default: large products' copies of operands come from it.
+unset MALLOC_MMAP_THRESHOLD_ MALLOC_TRIM_THRESHOLD_ MALLOC_TOP_PAD_ GLIBC_TUNABLES
 sizes=(--hidden 384 --layers 4 --heads 6 --kv-heads 3 --intermediate 1056 --vocab 6000
   --sequence 320)
 
@@ -39,12 +38,40 @@ cat > "$work/bert.json" << 'END'
  "type_vocab_size": 2, "hidden_dropout_prob": 0, "attention_probs_dropout_prob": 0,
  "hidden_act": "gelu"}
 END
+cat > "$work/gpt2.json" << 'END'
+{"model_type": "gpt2", "n_embd": 384, "n_layer": 4, "n_head": 6, "n_inner": 1536,
+ "vocab_size": 6000, "n_positions": 512, "resid_pdrop": 0, "embd_pdrop": 0, "attn_pdrop": 0,
+ "activation_function": "gelu_new"}
+END
+cat > "$work/gpt_neox.json" << 'END'
+{"model_type": "gpt_neox", "hidden_size": 384, "num_hidden_layers": 4, "num_attention_heads": 6,
+ "intermediate_size": 1536, "vocab_size": 6000, "max_position_embeddings": 512,
+ "rotary_pct": 0.25, "hidden_act": "gelu", "use_parallel_residual": true, "hidden_dropout": 0,
+ "attention_dropout": 0, "layer_norm_eps": 1e-5, "tie_word_embeddings": false}
+END
+llama() { check "$run" -n "$1" "$bench" --memory "${sizes[@]}" "${@:2}"; }
+other() {
+  check "$run" -n "$1" "$bench" --memory --config "$work/$2.json" --sequence 320 "${@:3}"
+}
 
 # Activations and gradients have blocks of the same sizes, and share them.
-check "$bench" --memory "${sizes[@]}" --sequence 384 --batch 1
-check "$bench" --memory "${sizes[@]}" --batch 2 --tp 2 --sequence-parallel --recompute
-check "$bench" --memory "${sizes[@]}" --batch 2 --pp 2 --microbatches 4
-check "$bench" --memory --config "$work/bert.json" --sequence 320 --batch 1
-# Gradients, and with ZeRO parameters, lie in buckets.
-check "$run" -n 2 "$bench" --memory "${sizes[@]}" --batch 1 --zero1
-check "$run" -n 2 "$bench" --memory "${sizes[@]}" --batch 1 --ddp --dtype bf16
+llama 1 --sequence 384 --batch 1
+llama 1 --batch 2 --dtype bf16
+other 1 bert --batch 1
+other 1 gpt_neox --batch 2
+# Tied weights: gradients of the embedding and the head, and their sum.
+other 2 gpt2 --batch 2 --zero1
+llama 2 --batch 2 --tp 2 --sequence-parallel --recompute
+# The last stage has the head's products in each microbatch.
+stages=(--batch 2 --pp 2 --microbatches 4)
+llama 2 "${stages[@]}"
+llama 2 "${stages[@]}" --dtype bf16
+llama 2 "${stages[@]}" --schedule zero-bubble
+other 2 gpt2 "${stages[@]}"
+# Gradients, and with ZeRO parameters, lie in buckets; blocks of the latter, and of other stages'
+# parameters, are given back.
+llama 2 --batch 1 --zero1
+llama 2 --batch 1 --ddp --dtype bf16
+llama 4 "${stages[@]}" --zero1
+llama 4 "${stages[@]}" --zero1 --recompute
+other 4 bert "${stages[@]}" --zero1

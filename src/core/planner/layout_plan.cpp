@@ -17,8 +17,6 @@ constexpr int64_t kMostTokens = int64_t{1} << 28;
 // AdamW reads the gradient, both moments and the F32 value, and writes the latter three; with BF16
 // parameters also these.
 constexpr double kUpdateBytes = 28;
-// Microbatches whose products leave holes with malloc: later ones find those that have joined.
-constexpr double kKeptHoles = 2;
 // Microbatches that are received before they are needed.
 constexpr double kAhead = 2;
 
@@ -175,14 +173,12 @@ void LayoutPlan::add_memory(const std::vector<int>& layers) {
   }
   stage_kept_.assign(layers.size(), 0);
   rank_other_.assign(static_cast<size_t>(shape_.ranks), 0);
-  rank_heap_ = rank_other_;
   std::vector<std::array<bool, kParts>> has(rank_other_.size());
   for_parts(layers, [&](int stage, double count, size_t part) {
     const auto rank = static_cast<size_t>(shape_.rank_of(stage));
     if (count == 0) return;
     stage_kept_[static_cast<size_t>(stage)] += count * kept[part];
     rank_other_[rank] += count * slack[part];
-    rank_heap_[rank] += count * parts[part]->heap_bytes;
     has[rank][part] = true;
   });
   std::map<std::array<bool, kParts>, double> transient;
@@ -190,12 +186,14 @@ void LayoutPlan::add_memory(const std::vector<int>& layers) {
     const auto [found, is_new] = transient.try_emplace(has[rank], 0);
     if (is_new) {
       std::vector<const BlockList*> lists;
+      double packing = 0;
       for (size_t i = 0; i < parts.size(); ++i) {
         if (!has[rank][i]) continue;
         lists.push_back(&parts[i]->transient);
         found->second += pool_bytes(parts[i]->workspaces);
+        packing = std::max(packing, parts[i]->packing);
       }
-      found->second += pool_bytes_of_most(lists);
+      found->second += pool_bytes_of_most(lists) + packing;
     }
     rank_other_[rank] += found->second + left_by_parameters(rank_elements_[rank]);
   }
@@ -258,8 +256,7 @@ LayoutPlan::Memory LayoutPlan::memory_of(int rank) const {
   memory.optimizer = (layout_.dtype == NXD_DTYPE_BF16 ? 12 : 8) * elements;
   if (layout_.zero_stage == 1) memory.optimizer /= layout_.data_parallel_size;
   memory.activations = kept_bytes(rank);
-  const double kept = std::min(kKeptHoles, number(most_activations(kind_, shape_, rank)));
-  memory.buffers = rank_other_[r] + kept * rank_heap_[r];
+  memory.buffers = rank_other_[r];
   if (shape_.ranks > 1) {
     const double received = most_activations(kind_, shape_, rank) + kAhead;
     const bool is_first = rank == 0 && shape_.chunks == 1;

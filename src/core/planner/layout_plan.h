@@ -70,9 +70,8 @@ class LayoutPlan {
   std::vector<PassTime> forward_, input_, weight_;  // of each stage
   std::vector<double> stage_kept_;                  // bytes of one microbatch
   std::vector<double> rank_elements_;
-  // Bytes that products of a microbatch leave with malloc; and all others beside what is kept and
-  // what goes between stages.
-  std::vector<double> rank_heap_, rank_other_;
+  // All bytes beside what is kept and what goes between stages.
+  std::vector<double> rank_other_;
   double boundary_bytes_ = 0;
   std::vector<Finish> finish_;  // of each rank
 };

@@ -1,9 +1,13 @@
 #include "core/planner/part_memory.h"
 
 #include <algorithm>
+#include <cmath>
+#include <cstdint>
+#include <limits>
 #include <utility>
 
 #include "core/kernels/cross_entropy.h"
+#include "core/kernels/packing_room.h"
 #include "core/kernels/pool_classes.h"
 
 namespace nxd {
@@ -16,15 +20,11 @@ constexpr double kWideProduct = 16 << 20;
 // operands are widened first.
 constexpr double kOwnBf16 = 1.25;
 
-// oneDNN's sgemm copies blocks of both operands into memory of malloc's: at most so many columns of
-// the one and of the other, so deep. Smaller products read operands where they lie
-// (core/kernels/gemm.cpp).
-constexpr double kPackedColumns = 9984, kPackedRows = 384, kPackedDepth = 192;
+// From so many multiplications on a product copies blocks of operands. A forward one has tiles of
+// so many columns at most, and others have about so many rows (core/kernels/product_tiles.cpp).
 constexpr double kPackingPays = 1 << 26;
-// glibc before 2.38 finds no place for an aligned block in the hole that one of its size has left,
-// once small blocks lie around it. So each product of a forward pass takes new memory, but for
-// holes that join. Measured: 0.3 to 1 of them, and few of a third microbatch that is kept.
-constexpr double kHolesLeft = 2.0 / 3;
+constexpr double kTransposedColumns = 1280;
+constexpr double kTileRows = 256;
 
 // In slabs of huge pages; the end of a slab, half of such a page, has no block.
 double footprint(double bytes) {
@@ -55,12 +55,6 @@ BlockList by_class(const BlockList& blocks) {
     }
   }
   return out;
-}
-
-double pack_bytes(double columns, double rows, double depth) {
-  if (columns * rows * depth < kPackingPays) return 0;
-  return kF32Bytes * std::min(depth, kPackedDepth) *
-         (std::min(columns, kPackedColumns) + std::min(rows, kPackedRows));
 }
 
 class MemoryMaker : PartSizes {
@@ -100,12 +94,8 @@ class MemoryMaker : PartSizes {
       transient.push_back({1, std::min(kWideProduct, kF32Bytes * tokens_ * mlp_)});
     }
     add_formed(memory);
-    memory.heap_bytes = heap({{1, query_, hidden_},
-                              {2, key_, hidden_},
-                              {1, hidden_, query_},
-                              {number(gates - 1), mlp_, hidden_},
-                              {1, hidden_, mlp_}},
-                             tokens_);
+    // Gradients have as many columns as the inputs of a product.
+    memory.packing = packing(std::max({hidden_, query_, mlp_}), hidden_ * mlp_, tokens_);
     return memory;
   }
 
@@ -114,12 +104,15 @@ class MemoryMaker : PartSizes {
     memory.matrices = {{1, table_}};
     // Rows of the table's gradient are summed in F32.
     if (is_narrow()) memory.transient.push_back({1, kF32Bytes * table_});
-    // It is formed by itself, and added to what is there: of earlier microbatches, or the head's
-    // where both are one.
-    if ((model_.tied_embeddings || repeats_) && !in_buckets_) {
+    // It is formed by itself, and added to what is there: of earlier microbatches; or the head's
+    // where both are one, which autograd does in a third block.
+    const bool is_tied = model_.tied_embeddings && !is_pipeline_;
+    if (is_tied) {
+      memory.transient.push_back({in_buckets_ && !repeats_ ? 3.0 : 2.0, element_ * table_});
+    } else if (repeats_ && !in_buckets_) {
       memory.transient.push_back({1, element_ * table_});
     }
-    add_formed(memory);
+    if (!is_tied) add_formed(memory);
     return memory;
   }
 
@@ -145,20 +138,18 @@ class MemoryMaker : PartSizes {
       memory.transient.push_back({1, row});
       memory.transient.push_back({1, element_ * table_});
     }
-    // The logits' gradient and the matrix, and the rounded one's gradient.
+    // A tile of the logits' gradient, and the matrix.
     if (widens_) {
-      memory.workspaces = {{1, kF32Bytes * logits}, {is_one_block ? 2.0 : 1.0, kF32Bytes * table_}};
+      memory.workspaces = {{1, kF32Bytes * tile_rows(logit_rows_) * vocabulary_},
+                           {1, kF32Bytes * table_}};
     }
     add_formed(memory);
-    memory.heap_bytes = heap({{1, vocabulary_, hidden_}, {1, hidden_, vocabulary_}}, logit_rows_);
+    memory.packing =
+        packing(std::max(hidden_, std::min(vocabulary_, kTransposedColumns)), table_, logit_rows_);
     return memory;
   }
 
  private:
-  struct Products {
-    double count, columns, depth;
-  };
-
   int64_t rows_of_logits() const {
     const auto tokens = static_cast<int64_t>(tokens_);
     return std::min(tokens, kernels::logit_block_rows(tokens, static_cast<int64_t>(vocabulary_)));
@@ -172,10 +163,19 @@ class MemoryMaker : PartSizes {
     }
   }
 
-  double heap(const std::vector<Products>& products, double rows) const {
-    double bytes = 0;
-    for (const Products& p : products) bytes += p.count * pack_bytes(p.columns, rows, p.depth);
-    return is_narrow() && !widens_ ? 0 : kHolesLeft * bytes;
+  // Rows of a tile of a product with a matrix that is not transposed.
+  static double tile_rows(double rows) {
+    if (rows < 2 * kTileRows) return rows;
+    return rows / std::floor(rows / kTileRows + 0.5);
+  }
+
+  // BF16 products of a machine that has them lie in workspaces.
+  double packing(double columns, double matrix, double rows) const {
+    if (is_narrow() && !widens_) return 0;
+    if (matrix * rows < kPackingPays) return 0;
+    const auto depth = std::numeric_limits<int64_t>::max();
+    return number(static_cast<int64_t>(
+        kernels::packing_bytes(static_cast<int64_t>(rows), static_cast<int64_t>(columns), depth)));
   }
 
   bool repeats_;     // there are gradients already when the last microbatch comes

@@ -24,11 +24,11 @@ double shared_pool_bytes(const BlockList& one, const BlockList& other);
 
 // A part of the model on one rank, for one microbatch.
 struct PartMemory {
-  BlockList matrices;     // bytes as parameters
-  BlockList kept;         // from the forward pass to the backward
-  BlockList transient;    // while it is computed
-  BlockList workspaces;   // of products, from the first step on
-  double heap_bytes = 0;  // that products of a forward pass leave with malloc
+  BlockList matrices;    // bytes as parameters
+  BlockList kept;        // from the forward pass to the backward
+  BlockList transient;   // while it is computed
+  BlockList workspaces;  // of products, from the first step on
+  double packing = 0;    // bytes of malloc's that the largest product copies operands into
 };
 
 // layer for each layer of a stage.
