@@ -21,13 +21,14 @@ NXD_API nxd_status_t nxd_tensor_get_requires_grad(nxd_tensor_t* tensor, int32_t*
  *  @since 0.1 */
 NXD_API nxd_status_t nxd_tensor_set_requires_grad(nxd_tensor_t* tensor, int32_t requires_grad);
 
-/** [local] Gradient accumulated in a leaf.
+/** [local] Gradient accumulated in a leaf. A BF16 parameter's is F32 where a ddp keeps it so
+ *  (fp32_grads).
  *  @param[out] out_grad  the caller destroys it; NULL with NXD_OK when there is none yet.
  *  @return NXD_OK; INVALID_STATE (not a leaf).
  *  @since 0.1 */
 NXD_API nxd_status_t nxd_tensor_share_grad(nxd_tensor_t* tensor, nxd_tensor_t** out_grad);
 
-/** [local] Replaces the gradient of a leaf; NULL clears it.
+/** [local] Replaces the gradient of a leaf, wherever it is kept; NULL clears it.
  *  @param grad  same shape and dtype as the tensor; shared, not copied. It may not require a
  *               gradient itself.
  *  @return NXD_OK; INVALID_ARGUMENT; INVALID_STATE (not a leaf).
@@ -72,7 +73,8 @@ NXD_API nxd_status_t nxd_set_grad_enabled(int32_t enabled, int32_t* out_previous
 NXD_API nxd_status_t nxd_set_autocast(nxd_dtype_t dtype, nxd_dtype_t* out_previous);
 
 /** [collective: the groups of the layers in the graph] Accumulates gradients into the leaves of
- *  the graph.
+ *  the graph. Each leaf has its gradient in memory of its own, unless nxd_tensor_set_grad gave it
+ *  one to share: it has no part in grads, nor in what a custom function returned.
  *
  *  @param outputs   n tensors; recorded, or leaves that require a gradient.
  *  @param grads     n gradients of their shapes; NULL, or NULL for a scalar: 1.
@@ -85,7 +87,7 @@ NXD_API nxd_status_t nxd_backward(nxd_tensor_t* const* outputs, nxd_tensor_t* co
                                   size_t num_outputs, int32_t retain_graph);
 
 /** [collective: the groups of the layers in the graph] Gradients of outputs with respect to some
- *  inputs, without touching any leaf's gradient.
+ *  inputs, each in memory of its own, without touching any leaf's gradient.
  *
  *  @param[out] out_grads  room for num_inputs handles, which the caller destroys; NULL where an
  *                         input does not influence the outputs.
@@ -102,7 +104,9 @@ typedef struct nxd_function_call nxd_function_call_t;
 
 /** Callbacks of a custom function. Inputs are borrowed, and outside of the recorded graph. Outputs
  *  are new handles that the library takes over, also those filled before the callback fails; a
- *  borrowed handle goes out by nxd_tensor_retain. Inside the callbacks nothing is recorded. */
+ *  borrowed handle goes out by nxd_tensor_retain. Inside the callbacks nothing is recorded. Tensors
+ *  that backward gives may be those that it was given or that were saved: they are not written to.
+ */
 typedef struct nxd_function_options {
   size_t struct_size;
   const char* name;   /**< stable and unique, such as "mylib::swish" */

@@ -18,6 +18,13 @@ std::vector<at::Tensor> optional_grads(nxd_tensor_t* const* grads, size_t count)
   return out;
 }
 
+// True if a ddp has the whole gradient of the parameter. In a hook the tensor has what its pass
+// adds.
+bool keeps_main_grad(const nxd_tensor& tensor) {
+  const Parameter* parameter = tensor.parameter;
+  return parameter && parameter->has_main_grad() && !parameter->tensor().grad().defined();
+}
+
 const nxd_function_options_t kFunctionDefaults = NXD_FUNCTION_OPTIONS_INIT;
 
 using Tensors = FunctionDefinition::Tensors;
@@ -81,12 +88,19 @@ nxd_status_t nxd_tensor_set_requires_grad(nxd_tensor_t* tensor, int32_t requires
 nxd_status_t nxd_tensor_share_grad(nxd_tensor_t* tensor, nxd_tensor_t** out_grad) {
   return guard([&] {
     auto& out = output(out_grad, "out_grad");
-    wrap_all({grad_of(unwrap(tensor, "tensor"))}, &out);
+    at::Tensor grad = grad_of(unwrap(tensor, "tensor"));
+    if (keeps_main_grad(*tensor)) grad = tensor->parameter->main_grad();
+    wrap_all({grad}, &out);
   });
 }
 
 nxd_status_t nxd_tensor_set_grad(nxd_tensor_t* tensor, nxd_tensor_t* grad) {
-  return guard([&] { set_grad(unwrap(tensor, "tensor"), unwrap_optional(grad, "grad")); });
+  return guard([&] {
+    at::Tensor& value = unwrap(tensor, "tensor");
+    const bool replaces_main = keeps_main_grad(*tensor);
+    set_grad(value, unwrap_optional(grad, "grad"));
+    if (replaces_main) tensor->parameter->main_grad().reset();
+  });
 }
 
 nxd_status_t nxd_tensor_detach(nxd_tensor_t* tensor, nxd_tensor_t** out_tensor) {

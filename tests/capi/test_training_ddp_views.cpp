@@ -17,12 +17,13 @@ constexpr int64_t kSizes[] = {3, 50, 7};
 
 // The parameters of a container, and a loss whose gradients are rank + 1 + index everywhere.
 struct Holder {
-  explicit Holder(nxd_context_t* ctx) {
+  explicit Holder(nxd_context_t* ctx, nxd_dtype_t dtype = NXD_DTYPE_F32) {
     nxd_module_t* made = nullptr;
     NXD_TEST_OK(nxd_module_create(ctx, "Holder", nullptr, nullptr, nullptr, &made));
     module.reset(made);
     for (int i = 0; i < 3; ++i) {
       nxd_parameter_options_t options = NXD_PARAMETER_OPTIONS_INIT;
+      options.dtype = dtype;
       options.init = NXD_INIT_CONSTANT;
       options.init_a = i;
       nxd_parameter_t* parameter = nullptr;
@@ -164,6 +165,52 @@ void overlap(nxd_context_t* ctx, int rank, int, void*) {
   }
 }
 
+// The tensor of a BF16 parameter has the gradient that the ddp keeps in F32: it is read there, and
+// goes when another, or none, takes its place.
+void f32_gradients(nxd_context_t* ctx, int, int, void*) {
+  const Holder model(ctx, NXD_DTYPE_BF16);
+  nxd_ddp_options_t options = NXD_DDP_OPTIONS_INIT;
+  options.fp32_grads = 1;
+  nxd_ddp_t* made = nullptr;
+  NXD_TEST_OK(nxd_ddp_create(model.module.get(), &options, &made));
+  const Ddp ddp(made);
+  const auto step = [&](bool runs_backward) {
+    for (nxd_tensor_t* tensor : model.tensors) {
+      if (!runs_backward) continue;
+      nxd_tensor_t* sum = nullptr;
+      NXD_TEST_OK(nxd_op_call("sum", "", &tensor, 1, &sum, 1));
+      NXD_TEST_OK(nxd_backward(&sum, nullptr, 1, 0));
+      nxd_tensor_destroy(sum);
+    }
+    NXD_TEST_OK(nxd_ddp_finish(ddp.get(), nullptr, nullptr));
+  };
+  const auto check = [&](int line, double expected) {
+    const Tensor grad = model.grad(0);
+    if (!grad) return nxd_test_fail(__FILE__, line, "no gradient");
+    nxd_dtype_t dtype = NXD_DTYPE_INVALID;
+    NXD_TEST_OK(nxd_tensor_get_dtype(grad.get(), &dtype));
+    const double got = values(grad.get())[0];
+    if (dtype != NXD_DTYPE_F32 || got != expected) {
+      nxd_test_fail(__FILE__, line, "expected %g of F32, got %g of dtype %d", expected, got, dtype);
+    }
+  };
+  NXD_TEST_CHECK(!model.grad(0));
+  step(true);
+  check(__LINE__, 2);
+  for (nxd_tensor_t* tensor : model.tensors) NXD_TEST_OK(nxd_tensor_set_grad(tensor, nullptr));
+  NXD_TEST_CHECK(!model.grad(0));
+  step(true);
+  check(__LINE__, 2);
+  nxd_tensor_t* other = nullptr;
+  NXD_TEST_OK(nxd_tensor_create(&kSizes[0], 1, NXD_DTYPE_BF16, NXD_DEVICE_CPU, &other));
+  NXD_TEST_OK(nxd_tensor_set_grad(model.tensors[0], other));
+  nxd_tensor_destroy(other);
+  step(false);
+  check(__LINE__, 0);
+}
+
+void gradients_in_f32(void**) { nxd_test_run_ranks(2, 1, f32_gradients, nullptr); }
+
 void reductions_overlap(void**) { nxd_test_run_ranks(2, 1, overlap, nullptr); }
 
 }  // namespace
@@ -172,6 +219,7 @@ int main() {
   const CMUnitTest tests[] = {
       cmocka_unit_test(gradients_are_views),
       cmocka_unit_test(reductions_overlap),
+      cmocka_unit_test(gradients_in_f32),
   };
   return cmocka_run_group_tests(tests, nullptr, nullptr);
 }

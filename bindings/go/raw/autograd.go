@@ -15,7 +15,8 @@ type FunctionCall struct{ _ opaque }
 // FunctionOptions is nxd_function_options_t. Callbacks of a custom function. Inputs are borrowed,
 // and outside of the recorded graph. Outputs are new handles that the library takes over, also
 // those filled before the callback fails; a borrowed handle goes out by nxd_tensor_retain. Inside
-// the callbacks nothing is recorded.
+// the callbacks nothing is recorded. Tensors that backward gives may be those that it was given or
+// that were saved: they are not written to.
 type FunctionOptions struct {
 	StructSize uint64
 	Name       *byte

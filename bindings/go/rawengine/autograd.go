@@ -142,13 +142,15 @@ func TensorSetRequiresGrad(tensor *raw.Tensor, requiresGrad int32) error {
 	return raw.TakeError(unsafe.Pointer(C.nxdgo_tensor_set_requires_grad((*C.nxd_tensor_t)(unsafe.Pointer(tensor)), C.int32_t(requiresGrad))))
 }
 
-// TensorShareGrad is nxd_tensor_share_grad. Gradient accumulated in a leaf. [local]
+// TensorShareGrad is nxd_tensor_share_grad. Gradient accumulated in a leaf. A BF16 parameter's is
+// F32 where a ddp keeps it so (fp32_grads). [local]
 func TensorShareGrad(tensor *raw.Tensor) (gradOut *raw.Tensor, err error) {
 	r := C.nxdgo_tensor_share_grad((*C.nxd_tensor_t)(unsafe.Pointer(tensor)))
 	return (*raw.Tensor)(unsafe.Pointer(r.out_grad)), raw.TakeError(unsafe.Pointer(r.error))
 }
 
-// TensorSetGrad is nxd_tensor_set_grad. Replaces the gradient of a leaf; NULL clears it. [local]
+// TensorSetGrad is nxd_tensor_set_grad. Replaces the gradient of a leaf, wherever it is kept; NULL
+// clears it. [local]
 func TensorSetGrad(tensor *raw.Tensor, grad *raw.Tensor) error {
 	return raw.TakeError(unsafe.Pointer(C.nxdgo_tensor_set_grad((*C.nxd_tensor_t)(unsafe.Pointer(tensor)), (*C.nxd_tensor_t)(unsafe.Pointer(grad)))))
 }
@@ -173,14 +175,16 @@ func SetAutocast(dtype raw.DType) (previousOut raw.DType, err error) {
 	return raw.DType(r.out_previous), raw.TakeError(unsafe.Pointer(r.error))
 }
 
-// Backward is nxd_backward. Accumulates gradients into the leaves of the graph. [collective: the
-// groups of the layers in the graph]
+// Backward is nxd_backward. Accumulates gradients into the leaves of the graph. Each leaf has its
+// gradient in memory of its own, unless nxd_tensor_set_grad gave it one to share: it has no part in
+// grads, nor in what a custom function returned. [collective: the groups of the layers in the
+// graph]
 func Backward(outputs **raw.Tensor, grads **raw.Tensor, numOutputs int, retainGraph int32) error {
 	return raw.TakeError(unsafe.Pointer(C.nxdgo_backward((**C.nxd_tensor_t)(unsafe.Pointer(outputs)), (**C.nxd_tensor_t)(unsafe.Pointer(grads)), C.size_t(numOutputs), C.int32_t(retainGraph))))
 }
 
-// Grad is nxd_grad. Gradients of outputs with respect to some inputs, without touching any leaf's
-// gradient. [collective: the groups of the layers in the graph]
+// Grad is nxd_grad. Gradients of outputs with respect to some inputs, each in memory of its own,
+// without touching any leaf's gradient. [collective: the groups of the layers in the graph]
 func Grad(outputs **raw.Tensor, grads **raw.Tensor, numOutputs int, inputs **raw.Tensor, numInputs int, retainGraph int32, outGrads **raw.Tensor) error {
 	return raw.TakeError(unsafe.Pointer(C.nxdgo_grad((**C.nxd_tensor_t)(unsafe.Pointer(outputs)), (**C.nxd_tensor_t)(unsafe.Pointer(grads)), C.size_t(numOutputs), (**C.nxd_tensor_t)(unsafe.Pointer(inputs)), C.size_t(numInputs), C.int32_t(retainGraph), (**C.nxd_tensor_t)(unsafe.Pointer(outGrads)))))
 }

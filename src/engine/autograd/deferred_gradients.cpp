@@ -3,6 +3,7 @@
 #include <ATen/ATen.h>
 #include <torch/csrc/autograd/function.h>
 #include <torch/csrc/autograd/function_hook.h>
+#include <torch/csrc/autograd/functions/accumulate_grad.h>
 
 #include <utility>
 
@@ -82,7 +83,10 @@ void DeferredGradients::run() {
 void DeferredGradients::finish(Pending pending) const {
   add(pending.sum, std::move(pending.arrived));
   torch::autograd::Node& accumulator = *pending.accumulator;
-  if (pending.sum.defined()) accumulator({std::move(pending.sum)});
+  if (pending.sum.defined()) {
+    accumulator({std::move(pending.sum)});
+    own_gradient(dynamic_cast<const torch::autograd::AccumulateGrad&>(accumulator).variable);
+  }
   for (const auto& hook : std::as_const(accumulator).post_hooks()) (*hook)({}, {});
 }
 

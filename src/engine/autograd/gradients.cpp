@@ -2,8 +2,11 @@
 
 #include <torch/csrc/autograd/autograd.h>
 #include <torch/csrc/autograd/engine.h>
+#include <torch/csrc/autograd/functions/accumulate_grad.h>
 #include <torch/csrc/autograd/graph_task.h>
 #include <torch/csrc/autograd/variable.h>
+
+#include <unordered_set>
 
 #include "engine/autograd/caller_engine.h"
 #include "engine/device/recorder.h"
@@ -85,6 +88,51 @@ torch::autograd::edge_list edges_of(const std::vector<at::Tensor>& tensors) {
   return edges;
 }
 
+// The leaves that a pass gives their first gradient. libtorch keeps that one where it lies, also
+// where others lie there too: the caller's gradient of an output, what a caller's function returns,
+// the gradient of another leaf where both came by views. Each is added to, scaled and reduced in
+// place later, so that a leaf's is to be its own before the pass returns.
+class FirstGradients {
+ public:
+  explicit FirstGradients(const torch::autograd::edge_list& roots) {
+    for (const torch::autograd::Edge& root : roots) reach(root);
+    while (!waiting_.empty()) {
+      torch::autograd::Node& node = *waiting_.back();
+      waiting_.pop_back();
+      for (const torch::autograd::Edge& edge : node.next_edges()) reach(edge);
+      if (node.num_outputs() > 0) continue;
+      const auto* end = dynamic_cast<const torch::autograd::AccumulateGrad*>(&node);
+      if (end && !end->variable.grad().defined()) leaves_.push_back(end->variable);
+    }
+  }
+
+  void make_own() const {
+    for (const at::Tensor& leaf : leaves_) own_gradient(leaf);
+  }
+
+ private:
+  void reach(const torch::autograd::Edge& edge) {
+    if (edge.is_valid() && seen_.insert(edge.function.get()).second) {
+      waiting_.push_back(edge.function.get());
+    }
+  }
+
+  std::unordered_set<const torch::autograd::Node*> seen_;
+  std::vector<torch::autograd::Node*> waiting_;
+  std::vector<at::Tensor> leaves_;
+};
+
+void accumulate(torch::autograd::Engine& engine, const torch::autograd::edge_list& roots,
+                const std::vector<at::Tensor>& grads, bool retain_graph) {
+  const FirstGradients first(roots);
+  engine.execute(roots, grads, retain_graph, /*create_graph=*/false, /*accumulate_grad=*/true);
+  first.make_own();
+}
+
+bool is_shared(const at::Tensor& x, size_t tensors = 1) {
+  return x.defined() && x.has_storage() && x.storage().use_count() > tensors;
+}
+
 }  // namespace
 
 void run_backward(const std::vector<at::Tensor>& outputs, const std::vector<at::Tensor>& grads,
@@ -92,15 +140,14 @@ void run_backward(const std::vector<at::Tensor>& outputs, const std::vector<at::
   const std::vector<at::Tensor> given = checked_grads(outputs, grads);
   const PassOnThisThread pass;
   const OwnProducts own_products;
-  engine_for(outputs).execute(edges_of(outputs), given, retain_graph, /*create_graph=*/false,
-                              /*accumulate_grad=*/true);
+  accumulate(engine_for(outputs), edges_of(outputs), given, retain_graph);
 }
 
 void run_backward_from(const std::vector<torch::autograd::Edge>& edges,
                        const std::vector<at::Tensor>& grads) {
   const PassOnThisThread here;
   const OwnProducts own_products;
-  engine_for(grads).execute(edges, grads, false, false, true, {});
+  accumulate(engine_for(grads), edges, grads, /*retain_graph=*/false);
 }
 
 std::vector<at::Tensor> run_gradients(const std::vector<at::Tensor>& outputs,
@@ -113,16 +160,27 @@ std::vector<at::Tensor> run_gradients(const std::vector<at::Tensor>& outputs,
   }
   const PassOnThisThread pass;
   const OwnProducts own_products;
-  return engine_for(outputs).execute(edges_of(outputs), given, retain_graph,
-                                     /*create_graph=*/false, /*accumulate_grad=*/false,
-                                     edges_of(inputs));
+  std::vector<at::Tensor> found =
+      engine_for(outputs).execute(edges_of(outputs), given, retain_graph, /*create_graph=*/false,
+                                  /*accumulate_grad=*/false, edges_of(inputs));
+  const at::NoGradGuard no_grad;
+  for (at::Tensor& grad : found) {
+    if (grad.defined() && (grad.use_count() > 1 || is_shared(grad))) grad = grad.clone();
+  }
+  return found;
+}
+
+void own_gradient(const at::Tensor& leaf, size_t tensors) {
+  const at::NoGradGuard no_grad;
+  at::Tensor& grad = leaf.mutable_grad();
+  if (is_shared(grad, tensors)) grad = grad.clone();
 }
 
 bool pass_adds_to(const at::Tensor& leaf) {
   // Not empty when the gradients of some inputs are asked for.
   const auto* asked_for = torch::autograd::get_current_graph_task_exec_info();
   if (!asked_for || !asked_for->empty() || at::GradMode::is_enabled()) return false;
-  return leaf.is_leaf() && torch::autograd::impl::hooks(leaf).empty();
+  return leaf.is_leaf() && leaf.requires_grad() && torch::autograd::impl::hooks(leaf).empty();
 }
 
 at::Tensor gradient_in_place(const at::Tensor& leaf) {

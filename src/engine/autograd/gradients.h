@@ -33,6 +33,9 @@ at::Tensor gradient_in_place(const at::Tensor& leaf);
 // nothing.
 at::Tensor gradient_to_add_to(const at::Tensor& leaf);
 
+// Gives the leaf a copy of its gradient if more tensors than so many lie in the gradient's memory.
+void own_gradient(const at::Tensor& leaf, size_t tensors = 1);
+
 void set_requires_grad(at::Tensor& tensor, bool requires_grad);
 at::Tensor grad_of(const at::Tensor& tensor);  // undefined when there is none yet
 void set_grad(at::Tensor& tensor, const at::Tensor& grad);

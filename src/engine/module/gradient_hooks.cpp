@@ -8,6 +8,7 @@
 #include <utility>
 
 #include "engine/autograd/gradient_interceptor.h"
+#include "engine/autograd/gradients.h"
 #include "engine/module/parameter.h"
 
 namespace nxd {
@@ -21,17 +22,27 @@ struct GradientHooks::State {
 namespace {
 
 struct PostHook : torch::autograd::FunctionPostHook {
-  explicit PostHook(std::function<void()> function) : function_(std::move(function)) {}
+  // Takes the gradients that have arrived, which the engine still holds.
+  using Function = std::function<void(const torch::autograd::variable_list& arrived)>;
 
-  torch::autograd::variable_list operator()(
-      const torch::autograd::variable_list& outputs,
-      const torch::autograd::variable_list& /*inputs*/) override {
-    function_();
+  explicit PostHook(Function function) : function_(std::move(function)) {}
+
+  torch::autograd::variable_list operator()(const torch::autograd::variable_list& outputs,
+                                            const torch::autograd::variable_list& inputs) override {
+    function_(inputs);
     return outputs;
   }
 
-  std::function<void()> function_;
+  Function function_;
 };
+
+// A caller's hook may write to the gradient.
+void make_gradient_own(const at::Tensor& leaf, const torch::autograd::variable_list& arrived) {
+  const at::Tensor& grad = leaf.grad();
+  const bool is_arrived =
+      grad.defined() && !arrived.empty() && arrived[0].defined() && arrived[0].is_alias_of(grad);
+  own_gradient(leaf, is_arrived ? 2 : 1);
+}
 
 }  // namespace
 
@@ -59,13 +70,16 @@ void GradientHooks::hang() {
   const bool trainable = tensor.requires_grad();
   tensor.set_requires_grad(true);  // a frozen leaf has no accumulator
   state_->accumulator = torch::autograd::impl::grad_accumulator(tensor);
-  state_->accumulator->add_post_hook(
-      std::make_unique<PostHook>([weak = std::weak_ptr<State>(state_), &parameter = parameter_] {
+  state_->accumulator->add_post_hook(std::make_unique<PostHook>(
+      [weak = std::weak_ptr<State>(state_), &parameter = parameter_](const auto& arrived) {
         const auto alive = weak.lock();
         if (!alive || GradientInterceptor::any_holds_back(parameter.tensor())) return;
-        // A hook may replace itself, and lives until it has returned.
-        if (const Hook user = alive->user) user(parameter);
-        if (const Hook reducer = alive->reducer) reducer(parameter);
+          // A hook may replace itself, and lives until it has returned.
+          if (const Hook user = alive->user) {
+            make_gradient_own(parameter.tensor(), arrived);
+            user(parameter);
+          }
+          if (const Hook reducer = alive->reducer) reducer(parameter);
       }));
   tensor.set_requires_grad(trainable);
 }

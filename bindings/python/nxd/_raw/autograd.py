@@ -10,7 +10,8 @@ class FunctionOptions(TypedDict, total=False):
     """Callbacks of a custom function. Inputs are borrowed, and outside of the recorded graph.
     Outputs are new handles that the library takes over, also those filled before the callback
     fails; a borrowed handle goes out by nxd_tensor_retain. Inside the callbacks nothing is
-    recorded.
+    recorded. Tensors that backward gives may be those that it was given or that were saved: they
+    are not written to.
     """
 
     # stable and unique, such as "mylib::swish"

@@ -19,7 +19,8 @@ pub struct nxd_function_call_t {
 
 /// Callbacks of a custom function. Inputs are borrowed, and outside of the recorded graph. Outputs
 /// are new handles that the library takes over, also those filled before the callback fails; a
-/// borrowed handle goes out by nxd_tensor_retain. Inside the callbacks nothing is recorded.
+/// borrowed handle goes out by nxd_tensor_retain. Inside the callbacks nothing is recorded. Tensors
+/// that backward gives may be those that it was given or that were saved: they are not written to.
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
 pub struct nxd_function_options_t {
@@ -64,13 +65,14 @@ extern "C" {
     /// @since 0.1
     pub fn nxd_tensor_set_requires_grad(tensor: *mut nxd_tensor_t, requires_grad: i32) -> nxd_status_t;
 
-    /// [local] Gradient accumulated in a leaf.
+    /// [local] Gradient accumulated in a leaf. A BF16 parameter's is F32 where a ddp keeps it so
+    /// (fp32_grads).
     /// @param[out] out_grad  the caller destroys it; NULL with NXD_OK when there is none yet.
     /// @return NXD_OK; INVALID_STATE (not a leaf).
     /// @since 0.1
     pub fn nxd_tensor_share_grad(tensor: *mut nxd_tensor_t, out_grad: *mut *mut nxd_tensor_t) -> nxd_status_t;
 
-    /// [local] Replaces the gradient of a leaf; NULL clears it.
+    /// [local] Replaces the gradient of a leaf, wherever it is kept; NULL clears it.
     /// @param grad  same shape and dtype as the tensor; shared, not copied. It may not require a
     /// gradient itself.
     /// @return NXD_OK; INVALID_ARGUMENT; INVALID_STATE (not a leaf).
@@ -115,7 +117,8 @@ extern "C" {
     pub fn nxd_set_autocast(dtype: nxd_dtype_t, out_previous: *mut nxd_dtype_t) -> nxd_status_t;
 
     /// [collective: the groups of the layers in the graph] Accumulates gradients into the leaves of
-    /// the graph.
+    /// the graph. Each leaf has its gradient in memory of its own, unless nxd_tensor_set_grad gave it
+    /// one to share: it has no part in grads, nor in what a custom function returned.
     ///
     /// @param outputs   n tensors; recorded, or leaves that require a gradient.
     /// @param grads     n gradients of their shapes; NULL, or NULL for a scalar: 1.
@@ -127,7 +130,7 @@ extern "C" {
     pub fn nxd_backward(outputs: *const *mut nxd_tensor_t, grads: *const *mut nxd_tensor_t, num_outputs: usize, retain_graph: i32) -> nxd_status_t;
 
     /// [collective: the groups of the layers in the graph] Gradients of outputs with respect to some
-    /// inputs, without touching any leaf's gradient.
+    /// inputs, each in memory of its own, without touching any leaf's gradient.
     ///
     /// @param[out] out_grads  room for num_inputs handles, which the caller destroys; NULL where an
     /// input does not influence the outputs.
