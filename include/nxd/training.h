@@ -68,7 +68,8 @@ NXD_API nxd_status_t nxd_training_state_add_module(nxd_training_state_t* state, 
  *  microbatches of all data-parallel ranks.
  *
  *  Multiply each loss by its weight, or give the weight as its gradient to nxd_backward, and reduce
- *  gradients with SUM.
+ *  gradients with SUM. Leave out a microbatch of weight 0 whose loss is not finite, as one without
+ *  tokens is by a mean of 0 / 0: its gradients times 0 would not be 0.
  *  @param labels   [.., sequence] I64 each; NULL among them: no tokens.
  *  @param shifted  1: as models take them, whose first label of a row predicts nothing.
  *  @param[out] out_weights  num_labels; all 0 when no rank has a valid label.
@@ -79,7 +80,9 @@ NXD_API nxd_status_t nxd_loss_weights(nxd_context_t* ctx, nxd_tensor_t* const* l
                                       double* out_weights);
 
 /** [local] Recomputes the activations of modules in their backward pass, instead of keeping them
- *  (Chen et al. 2016). Names and state do not change. May be called before or after nxd_pp_create.
+ *  (Chen et al. 2016). Names and state do not change: of two forwards the first writes to buffers,
+ *  and the second to copies, if a caller's forward asks nxd_module_share_buffer for them. May be
+ *  called before or after nxd_pp_create.
  *
  *  @param names  paths from the root, or class names, of the modules; NULL with num_names 0: all
  *                transformer layers of a built-in model.

@@ -152,10 +152,63 @@ void refused(void**) {
   });
 }
 
+// x weight, and counts its calls in a buffer.
+nxd_status_t counting_forward(nxd_module_t* self, nxd_tensor_t* const* inputs, size_t,
+                              nxd_tensor_t** outputs, size_t, void*) {
+  nxd_tensor_t *calls = nullptr, *weight = nullptr, *sum = nullptr;
+  nxd_parameter_t* parameter = nullptr;
+  NXD_TEST_OK(nxd_module_share_buffer(self, "calls", &calls));
+  const Tensor one = floats({1});
+  nxd_tensor_t* in[] = {calls, one.get()};
+  NXD_TEST_OK(nxd_op_call("add_", "Tensor", in, 2, &sum, 1));
+  nxd_tensor_destroy(sum);
+  nxd_tensor_destroy(calls);
+  NXD_TEST_OK(nxd_module_find_parameter(self, "weight", &parameter));
+  NXD_TEST_OK(nxd_parameter_get_tensor(parameter, &weight));
+  nxd_tensor_t* factors[] = {inputs[0], weight};
+  return nxd_op_call("mul", "Tensor", factors, 2, outputs, 1);
+}
+
+// A forward that is made again in the backward pass has written to its buffers once.
+void written_once_with_recomputation(void**) {
+  nxd_test_run_ranks(
+      1, 1,
+      [](nxd_context_t* ctx, int, int, void*) {
+        nxd_module_t* made = nullptr;
+        NXD_TEST_OK(nxd_module_create(ctx, "Counting", counting_forward, nullptr, nullptr, &made));
+        const Module module(made);
+        const int64_t shape[] = {3};
+        NXD_TEST_OK(nxd_module_add_parameter(made, "weight", shape, 1, nullptr, nullptr));
+        const Tensor calls = floats({0}), x = floats({1, 2, 3});
+        NXD_TEST_OK(nxd_module_add_buffer(made, "calls", calls.get(), 1));
+        const char* const name = "Counting";
+        NXD_TEST_OK(nxd_apply_checkpoint(made, &name, 1, 1));
+        for (int pass = 1; pass <= 2; ++pass) {
+          nxd_tensor_t *in = x.get(), *y = nullptr, *loss = nullptr;
+          NXD_TEST_OK(nxd_module_forward(made, &in, 1, &y, 1));
+          NXD_TEST_OK(nxd_op_call("sum", "", &y, 1, &loss, 1));
+          NXD_TEST_OK(nxd_backward(&loss, nullptr, 1, 0));
+          nxd_tensor_destroy(loss);
+          nxd_tensor_destroy(y);
+          nxd_tensor_t* shared = nullptr;
+          NXD_TEST_OK(nxd_module_share_buffer(made, "calls", &shared));
+          NXD_TEST_CHECK(values(Tensor(shared).get()) == std::vector<double>{double(pass)});
+          NXD_TEST_CHECK(values(calls.get()) == std::vector<double>{double(pass)});
+        }
+        nxd_parameter_t* weight = nullptr;
+        nxd_tensor_t* grad = nullptr;
+        NXD_TEST_OK(nxd_module_find_parameter(made, "weight", &weight));
+        NXD_TEST_OK(nxd_parameter_gather_full_grad(weight, &grad));
+        NXD_TEST_CHECK((values(Tensor(grad).get()) == std::vector<double>{2, 4, 6}));
+      },
+      nullptr);
+}
+
 }  // namespace
 
 int main(void) {
   const CMUnitTest tests[] = {cmocka_unit_test(saved_and_loaded), cmocka_unit_test(cast_and_moved),
-                              cmocka_unit_test(refused)};
+                              cmocka_unit_test(refused),
+                              cmocka_unit_test(written_once_with_recomputation)};
   return cmocka_run_group_tests(tests, nullptr, nullptr);
 }

@@ -18,6 +18,7 @@
 #include "engine/device/random_state.h"
 #include "engine/device/recording.h"
 #include "engine/device/step_closures.h"
+#include "engine/module/buffers.h"
 #include "engine/module/call_path.h"
 #include "engine/module/module_tree.h"
 #include "engine/ops/autocast.h"
@@ -155,6 +156,51 @@ class ParameterGradients : public GradientInterceptor {
   std::unordered_map<const c10::TensorImpl*, at::Tensor> taken_;
 };
 
+// The buffers of a tree, as a forward finds them.
+class BuffersBefore {
+ public:
+  explicit BuffersBefore(const Module& module) : buffers_(named_buffers(module)) {
+    for (const NamedBuffer& entry : buffers_) {
+      before_.emplace_back(entry.buffer->value, version_of(entry.buffer->value));
+    }
+  }
+
+  // The ones that have another tensor now, or were written to.
+  std::vector<std::shared_ptr<Buffer>> written() const {
+    std::vector<std::shared_ptr<Buffer>> out;
+    for (size_t i = 0; i < buffers_.size(); ++i) {
+      const auto& [value, version] = before_[i];
+      const at::Tensor& now = buffers_[i].buffer->value;
+      if (!now.is_same(value) || version_of(now) != version) out.push_back(buffers_[i].buffer);
+    }
+    return out;
+  }
+
+ private:
+  std::vector<NamedBuffer> buffers_;
+  std::vector<std::pair<at::Tensor, uint32_t>> before_;
+};
+
+// Copies in the place of buffers for a scope: a forward that is made again writes to these.
+class CopiesOfBuffers {
+ public:
+  explicit CopiesOfBuffers(const std::vector<std::shared_ptr<Buffer>>& buffers) {
+    const at::NoGradGuard no_grad;
+    for (const auto& buffer : buffers) {
+      kept_.emplace_back(buffer, buffer->value);
+      buffer->value = buffer->value.clone();
+    }
+  }
+  ~CopiesOfBuffers() {
+    for (auto& [buffer, value] : kept_) buffer->value = std::move(value);
+  }
+  CopiesOfBuffers(const CopiesOfBuffers&) = delete;
+  CopiesOfBuffers& operator=(const CopiesOfBuffers&) = delete;
+
+ private:
+  std::vector<std::pair<std::shared_ptr<Buffer>, at::Tensor>> kept_;
+};
+
 // A module's call in the graph. Its edges lead to the inputs, then to the parameters.
 class RecomputedCall : public torch::autograd::Node {
  public:
@@ -185,7 +231,9 @@ class RecomputedCall : public torch::autograd::Node {
     for (const Input& input : inputs_) given.push_back(input.value);
     const at::NoGradGuard no_grad;
     const RandomStateScope on_device;
+    const BuffersBefore buffers(*module_);
     const Tensors outputs = forward_(given);
+    written_buffers_ = buffers.written();
     check_unchanged();
     if (at::equal(random_.of_generator, generator_state())) random_.of_generator.reset();
     random_.of_device = on_device.state();
@@ -229,7 +277,8 @@ class RecomputedCall : public torch::autograd::Node {
   RandomStates random_{};
   std::vector<Input> inputs_;
   std::vector<OwnParameter> parameters_;
-  Tensors leaves_;  // values of those that are trainable
+  Tensors leaves_;                                        // values of those that are trainable
+  std::vector<std::shared_ptr<Buffer>> written_buffers_;  // by the first forward
   bool released_ = false;
 };
 
@@ -280,6 +329,7 @@ Tensors RecomputedCall::detached_inputs() const {
 
 Tensors RecomputedCall::recompute(const Tensors& given) {
   const InSurroundings as_then(*module_, surroundings_, random_);
+  const CopiesOfBuffers buffers(written_buffers_);
   const at::AutoGradMode record(true);
   swap_values();
   struct SwapBack {
