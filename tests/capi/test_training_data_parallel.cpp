@@ -245,6 +245,18 @@ void test_weights(void**) {
         NXD_TEST_REFUSED(nxd_loss_weights(ctx, bad, 1, -100, 1, weights),
                          NXD_ERROR_INVALID_ARGUMENT, rank == 1 ? "expected I64" : "rank 1");
         nxd_tensor_destroy(scalar);
+        // Without values, and without the arrays.
+        nxd_tensor_t* meta = nullptr;
+        const int64_t shape[] = {1, 4};
+        NXD_TEST_OK(nxd_tensor_create(shape, 2, NXD_DTYPE_I64, NXD_DEVICE_META, &meta));
+        nxd_tensor_t* without[] = {rank == 1 ? meta : a.get()};
+        NXD_TEST_REFUSED(nxd_loss_weights(ctx, without, 1, -100, 1, weights),
+                         NXD_ERROR_INVALID_ARGUMENT, rank == 1 ? "meta device" : "rank 1");
+        nxd_tensor_destroy(meta);
+        NXD_TEST_REFUSED(nxd_loss_weights(ctx, rank == 1 ? nullptr : handles, 2, -100, 1, weights),
+                         NXD_ERROR_INVALID_ARGUMENT, rank == 1 ? "labels" : "rank 1");
+        NXD_TEST_REFUSED(nxd_loss_weights(ctx, handles, 2, -100, 1, rank == 1 ? nullptr : weights),
+                         NXD_ERROR_INVALID_ARGUMENT, rank == 1 ? "out_weights" : "rank 1");
       },
       nullptr);
 }

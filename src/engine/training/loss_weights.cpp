@@ -16,6 +16,8 @@ std::string rejection_of(const std::vector<at::Tensor>& labels) {
     if (labels[i].scalar_type() != at::kLong) {
       return text("labels[", i, "]: expected I64, got ", labels[i].scalar_type());
     }
+    if (labels[i].is_meta())
+      return text("labels[", i, "]: expected values, got a tensor on the meta device");
     if (labels[i].dim() == 0) return text("labels[", i, "]: expected [.., sequence], got a scalar");
   }
   return "";
@@ -31,14 +33,14 @@ int64_t count_valid(const at::Tensor& given, int64_t ignore_index, bool shifted)
 }  // namespace
 
 std::vector<double> loss_weights(const Context& context, const std::vector<at::Tensor>& labels,
-                                 int64_t ignore_index, bool shifted) {
+                                 int64_t ignore_index, bool shifted, const Outcome& given) {
   at::NoGradGuard no_grad;
   ProcessGroup* group = nullptr;
   if (context.model_parallel_is_initialized()) {
     check_trained_axes(context, "weights of losses");
     group = context.parallel().group(NXD_AXIS_DATA).get();
   }
-  const std::string wrong = rejection_of(labels);
+  const std::string wrong = given.good() ? rejection_of(labels) : given.reason;
   if (group && group->size() > 1) {
     check_with_group(*group, wrong.empty(), "loss_weights", wrong);
   } else {

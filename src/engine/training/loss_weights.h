@@ -4,13 +4,15 @@
 
 #include <vector>
 
+#include "core/agree/outcome.h"
 #include "core/world/context.h"
 
 namespace nxd {
 
 // Valid labels of each microbatch divided by those of the whole step; see nxd_loss_weights.
-// Undefined labels count none. Collective over the data-parallel group, where there is one.
+// Undefined labels count none. Collective over the data-parallel group, where there is one, whose
+// ranks hear of this one's labels that were not `given`.
 std::vector<double> loss_weights(const Context& context, const std::vector<at::Tensor>& labels,
-                                 int64_t ignore_index, bool shifted);
+                                 int64_t ignore_index, bool shifted, const Outcome& given = {});
 
 }  // namespace nxd
