@@ -106,6 +106,9 @@ NXD_API nxd_status_t nxd_pp_create(nxd_module_t* model, nxd_tensor_t* const* inp
  *
  *  The data-parallel group takes part with a loss over tokens, or broadcast_and_average_loss.
  *
+ *  With a loss over tokens, a microbatch that has none has no part in loss and gradients, whatever
+ *  the model's loss of it is.
+ *
  *  Gradients add to those there are, microbatch by microbatch, and are partial as after
  *  nxd_backward: a ddp given by nxd_pp_set_ddp reduces them as they become complete;
  *  nxd_optimizer_step or nxd_finish_grads over nxd_pp_get_local_module completes them.

@@ -35,12 +35,36 @@ Tensor tail(nxd_tensor_t* x, bool last_away) {
   return Tensor(out);
 }
 
+// The losses of the tokens that count, by a mask, divided by their number, which may be 0.
+nxd_status_t plain_mean(nxd_context_t* ctx, nxd_tensor_t* logits, nxd_tensor_t* labels,
+                        nxd_tensor_t** out) {
+  nxd_cross_entropy_options_t options = NXD_CROSS_ENTROPY_OPTIONS_INIT;
+  options.reduction = NXD_REDUCTION_NONE;
+  nxd_tensor_t *each = nullptr, *mask = nullptr;
+  NXD_TEST_TRY(nxd_parallel_cross_entropy(ctx, logits, labels, &options, &each));
+  const Tensor losses(each);
+  nxd_op_t* op = nullptr;
+  NXD_TEST_TRY(nxd_op_create("ne", "Scalar", &op));
+  NXD_TEST_OK(nxd_op_set_tensor(op, "self", labels));
+  NXD_TEST_OK(nxd_op_set_int(op, "other", kIgnored));
+  if (NXD_TEST_OK(nxd_op_run(op))) NXD_TEST_OK(nxd_op_share_tensor(op, 0, &mask));
+  nxd_op_destroy(op);
+  const Tensor counts(mask);
+  Tensor counted, sum, count, mean;
+  NXD_TEST_TRY(call_op("mul", "Tensor", {losses.get(), counts.get()}, counted));
+  NXD_TEST_TRY(call_op("sum", nullptr, {counted.get()}, sum));
+  NXD_TEST_TRY(call_op("sum", nullptr, {counts.get()}, count));
+  NXD_TEST_TRY(call_op("div", "Tensor", {sum.get(), count.get()}, mean));
+  *out = mean.release();
+  return NXD_OK;
+}
+
 // Inputs ids and wanted ids; outputs the hidden values and the loss, in this order. The loss is the
-// mean over tokens that are not kIgnored; with shifts each token is predicted from those before it.
-Module two_blocks(nxd_context_t* ctx, bool shifts) {
+// mean over tokens that are not kIgnored, by a division of the model's own if that is asked for;
+// with shifts each token is predicted from those before it.
+Module two_blocks(nxd_context_t* ctx, bool shifts, bool divides = false) {
   Module root = callback_module(
-      ctx, "Model",
-      [ctx, shifts](nxd_module_t* self, const Handles& inputs, nxd_tensor_t** outputs, size_t) {
+      ctx, "Model", [=](nxd_module_t* self, const Handles& inputs, nxd_tensor_t** outputs, size_t) {
         Tensor embedded, first, second, logits;
         NXD_TEST_TRY(call_child(self, "embed", {inputs[0]}, embedded));
         NXD_TEST_TRY(call_child(self, "layers.0", {embedded.get()}, first));
@@ -51,6 +75,11 @@ Module two_blocks(nxd_context_t* ctx, bool shifts) {
         options.ignore_index = kIgnored;
         const Tensor seen = shifts ? tail(logits.get(), true) : nullptr;
         const Tensor wanted = shifts ? tail(inputs[1], false) : nullptr;
+        if (divides) {
+          NXD_TEST_TRY(plain_mean(ctx, logits.get(), inputs[1], &outputs[1]));
+          outputs[0] = second.release();
+          return nxd_status_t{NXD_OK};
+        }
         NXD_TEST_TRY(nxd_parallel_cross_entropy(ctx, shifts ? seen.get() : logits.get(),
                                                 shifts ? wanted.get() : inputs[1], &options,
                                                 &outputs[1]));
@@ -201,6 +230,45 @@ void mean_of_microbatches(void**) {
                                      gradients.at(parameter).end());
         for (double& value : expected) value *= share;
         check_values(layout.name() + ": gradient of " + parameter, gradient, expected, 1e-5);
+      }
+    });
+  }
+}
+
+// A microbatch without tokens that count has no mean: the model's own is 0 / 0. It has no part in
+// the loss, nor in gradients.
+void microbatches_without_tokens(void**) {
+  const auto batch_of = [] {
+    std::vector<Tensor> batch = rows(0, kBatch);
+    std::vector<int64_t> labels(kBatch * kSequence);
+    NXD_TEST_OK(nxd_tensor_copy_to_host(batch[1].get(), labels.data(), labels.size() * 8));
+    const auto kept = static_cast<ptrdiff_t>(labels.size()) * (kMicrobatches - 1) / kMicrobatches;
+    std::fill(labels.begin() + kept, labels.end(), kIgnored);
+    batch[1] = make_i64(labels, {kBatch, kSequence});
+    return batch;
+  };
+  for (const PipelineLayout& layout : {PipelineLayout{1, 1, 1}, PipelineLayout{1, 2, 1}}) {
+    on_pipeline_ranks(layout, [&](nxd_context_t* ctx, int) {
+      const std::vector<Tensor> batch = batch_of();
+      const Module whole = two_blocks(ctx, false, true);
+      nxd_tensor_t* outputs[2] = {nullptr, nullptr};
+      NXD_TEST_OK(nxd_module_forward(whole.get(), handles(batch).data(), 2, outputs, 2));
+      const Tensor hidden(outputs[0]), want(outputs[1]);
+      NXD_TEST_OK(nxd_backward(&outputs[1], nullptr, 1, 0));
+      const Named gradients = whole_gradients(whole.get());
+      const Module model = two_blocks(ctx, false, true);
+      nxd_pp_options_t options = token_options(false);
+      if (layout.pp == 1) options.num_cuts = 0, options.pipeline_cuts = nullptr;
+      const Pipeline pp = make_pipeline(model.get(), batch, options);
+      if (!pp) return;
+      double loss = NAN;
+      NXD_TEST_OK(nxd_pp_run_train(pp.get(), handles(batch).data(), 2, &loss));
+      check_loss((layout.name() + ": loss").c_str(), loss, item(want.get()), 1e-6);
+      nxd_module_t* local = local_module(pp.get());
+      NXD_TEST_OK(nxd_finish_grads(local, nullptr, nullptr));
+      for (const auto& [parameter, gradient] : whole_gradients(local)) {
+        check_values(layout.name() + ": gradient of " + parameter, gradient,
+                     gradients.at(parameter), 1e-5);
       }
     });
   }
@@ -416,7 +484,7 @@ int main(void) {
   const CMUnitTest tests[] = {
       cmocka_unit_test(tokens_that_count), cmocka_unit_test(mean_of_microbatches),
       cmocka_unit_test(leaves_and_traces), cmocka_unit_test(callers_schedule),
-      cmocka_unit_test(built_in_models),
+      cmocka_unit_test(built_in_models),   cmocka_unit_test(microbatches_without_tokens),
   };
   return cmocka_run_group_tests(tests, nullptr, nullptr);
 }

@@ -4,6 +4,7 @@
 #include <torch/csrc/autograd/variable.h>
 
 #include <algorithm>
+#include <cmath>
 #include <unordered_set>
 #include <utility>
 
@@ -248,9 +249,11 @@ void ModuleStages::differentiate(int chunk, int microbatch, Stash& stash,
   std::vector<at::Tensor> grads;
   if (is_last(chunk)) {
     if (!stash.loss.requires_grad()) return;
+    const auto at = static_cast<size_t>(microbatch);
+    // One without valid tokens, whose mean is none: 0 times its gradients would not be 0.
+    if (weights_[at] == 0 && !std::isfinite(losses_[at])) return;
     roots.push_back(torch::autograd::impl::gradient_edge(stash.loss));
-    grads.push_back(
-        at::scalar_tensor(weights_[static_cast<size_t>(microbatch)], stash.loss.options()));
+    grads.push_back(at::scalar_tensor(weights_[at], stash.loss.options()));
   } else {
     for (size_t i = 0; i < stash.outputs.size(); ++i) {
       if (!stash.outputs[i].is_valid() || !grad_outputs[i].data) continue;
