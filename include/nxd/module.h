@@ -151,8 +151,8 @@ NXD_API nxd_status_t nxd_module_tie(nxd_module_t* root, const char* owner_path,
  *
  *  @param inputs   num_inputs borrowed tensors; NULL where an optional input is left out.
  *  @param outputs  room for num_outputs handles, which the caller destroys.
- *  @return NXD_OK; INVALID_ARGUMENT (number, shape or dtype of the inputs); TIMEOUT; PEER_LOST;
- *          what a callback returned.
+ *  @return NXD_OK; INVALID_ARGUMENT (number, shape, dtype or device of the inputs); TIMEOUT;
+ *          PEER_LOST; what a callback returned.
  *  @since 0.1 */
 NXD_API nxd_status_t nxd_module_forward(nxd_module_t* module, nxd_tensor_t* const* inputs,
                                         size_t num_inputs, nxd_tensor_t** outputs,
@@ -269,7 +269,8 @@ NXD_API nxd_status_t nxd_set_deferred_init(int32_t deferred, int32_t* out_previo
  *
  *  To the CPU or XLA: those on the meta device get the initial values of their names and seed, as
  *  if they had been made on the CPU; others keep theirs, and their gradients. To the meta device:
- *  values and gradients are forgotten, and their memory is free.
+ *  values and gradients are forgotten, and their memory is free. A backward pass to a parameter
+ * that was moved since its forward is INVALID_STATE.
  *  @return NXD_OK; UNSUPPORTED (NXD_DEVICE_NEURON); INVALID_STATE (a ddp holds the values or
  *          gradients of a parameter that is on another device; none is changed).
  *  @since 0.1 */
@@ -279,7 +280,8 @@ NXD_API nxd_status_t nxd_move_model_to_device(nxd_module_t* root, nxd_device_t d
  *
  *  Values and gradients are rounded once, to nearest even, or widened. Parameters on the meta
  *  device stay there, and get initial values of that dtype later. Optimizers, ddps and
- *  pipelines are made after the cast: those that are there know the parameters as they were.
+ *  pipelines are made after the cast: those that are there know the parameters as they were. A
+ *  backward pass to a parameter that was cast since its forward is INVALID_STATE.
  *  @param dtype  F32, F64 or BF16.
  *  @return NXD_OK; INVALID_ARGUMENT; INVALID_STATE (a ddp holds the values or gradients of a
  *          parameter of another dtype, or nxd_pp_create has cut its model; none is changed).
@@ -307,7 +309,7 @@ NXD_API nxd_status_t nxd_module_find_parameter(nxd_module_t* root, const char* n
 
 /** [local] This rank's shard; borrowed from the parameter.
  *
- *  Its gradient is read and set by nxd_tensor_share_grad and nxd_tensor_set_grad.
+ *  Its gradient is read and set by nxd_tensor_share_grad and nxd_tensor_set_grad, on this handle.
  *  @since 0.1 */
 NXD_API nxd_status_t nxd_parameter_get_tensor(nxd_parameter_t* parameter,
                                               nxd_tensor_t** out_tensor);

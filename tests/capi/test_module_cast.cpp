@@ -144,13 +144,48 @@ void bad_calls(void**) {
   });
 }
 
+// A graph of the parameters as they were has nowhere to leave gradients.
+void between_forward_and_backward(void**) {
+  on_ranks<int>({}, 7, [&](nxd_context_t* ctx) {
+    for (const bool moves : {false, true}) {
+      nxd_module_t* made = nullptr;
+      NXD_TEST_OK(nxd_layer_create_linear(ctx, 2, 3, nullptr, &made));
+      const Module linear(made);
+      const int64_t shape[] = {1, 2};
+      nxd_tensor_t *x = nullptr, *y = nullptr, *loss = nullptr;
+      NXD_TEST_OK(nxd_tensor_create(shape, 2, NXD_DTYPE_F32, NXD_DEVICE_CPU, &x));
+      const auto forward = [&] {
+        NXD_TEST_OK(nxd_module_forward(made, &x, 1, &y, 1));
+        NXD_TEST_OK(nxd_op_call("sum", "", &y, 1, &loss, 1));
+        nxd_tensor_destroy(y);
+      };
+      forward();
+      if (moves) {
+        NXD_TEST_OK(nxd_move_model_to_device(made, NXD_DEVICE_META));
+        NXD_TEST_OK(nxd_move_model_to_device(made, NXD_DEVICE_CPU));
+      } else {
+        NXD_TEST_OK(nxd_module_cast(made, NXD_DTYPE_F64));
+        NXD_TEST_OK(nxd_module_cast(made, NXD_DTYPE_F32));
+      }
+      NXD_TEST_REFUSED(nxd_backward(&loss, nullptr, 1, 0), NXD_ERROR_INVALID_STATE,
+                       "was cast, moved or padded since the forward");
+      nxd_tensor_destroy(loss);
+      forward();
+      NXD_TEST_OK(nxd_backward(&loss, nullptr, 1, 0));
+      nxd_tensor_destroy(loss);
+      nxd_tensor_destroy(x);
+    }
+    return 0;
+  });
+}
+
 }  // namespace
 
 int main() {
   const CMUnitTest tests[] = {
       cmocka_unit_test(as_made_so),      cmocka_unit_test(before_there_are_values),
       cmocka_unit_test(attributes_stay), cmocka_unit_test(without_parameters),
-      cmocka_unit_test(bad_calls),
+      cmocka_unit_test(bad_calls),       cmocka_unit_test(between_forward_and_backward),
   };
   return cmocka_run_group_tests(tests, nullptr, nullptr);
 }

@@ -1,6 +1,9 @@
 #include "engine/module/parameter.h"
 
 #include <ATen/ATen.h>
+#include <torch/csrc/autograd/function.h>
+#include <torch/csrc/autograd/function_hook.h>
+#include <torch/csrc/autograd/variable.h>
 
 #include <algorithm>
 #include <utility>
@@ -30,6 +33,25 @@ void fill_by(const InitialValues& values, const std::string& name, const ShardSp
                      [](double value) { return static_cast<T>(value); });
     }
   });
+}
+
+// Rejects gradients of a tensor that the parameter no longer has: they would be lost.
+struct ReplacedTensor : torch::autograd::FunctionPreHook {
+  explicit ReplacedTensor(std::string parameter) : parameter_(std::move(parameter)) {}
+
+  torch::autograd::variable_list operator()(const torch::autograd::variable_list&) override {
+    fail(NXD_ERROR_INVALID_STATE, "backward: parameter ", parameter_,
+         " was cast, moved or padded since the forward; its gradient has no place");
+  }
+
+  const std::string parameter_;
+};
+
+// A graph that ends at the tensor keeps the accumulator; without one there is none.
+void reject_gradients(const at::Tensor& replaced, const std::string& parameter) {
+  if (const auto accumulator = torch::autograd::impl::try_get_grad_accumulator(replaced)) {
+    accumulator->add_pre_hook(std::make_unique<ReplacedTensor>(parameter));
+  }
 }
 
 }  // namespace
@@ -214,6 +236,7 @@ void Parameter::set_full(const at::Tensor& full) {
 
 void Parameter::replace_value(at::Tensor value) {
   value.set_requires_grad(tensor().requires_grad());
+  reject_gradients(tensor_, canonical_name_);
   tensor_ = std::move(value);
   mark_complete();
   hooks_.move_to_tensor();

@@ -212,8 +212,8 @@ extern "C" {
     ///
     /// @param inputs   num_inputs borrowed tensors; NULL where an optional input is left out.
     /// @param outputs  room for num_outputs handles, which the caller destroys.
-    /// @return NXD_OK; INVALID_ARGUMENT (number, shape or dtype of the inputs); TIMEOUT; PEER_LOST;
-    /// what a callback returned.
+    /// @return NXD_OK; INVALID_ARGUMENT (number, shape, dtype or device of the inputs); TIMEOUT;
+    /// PEER_LOST; what a callback returned.
     /// @since 0.1
     pub fn nxd_module_forward(module: *mut nxd_module_t, inputs: *const *mut nxd_tensor_t, num_inputs: usize, outputs: *mut *mut nxd_tensor_t, num_outputs: usize) -> nxd_status_t;
 
@@ -306,7 +306,8 @@ extern "C" {
     ///
     /// To the CPU or XLA: those on the meta device get the initial values of their names and seed, as
     /// if they had been made on the CPU; others keep theirs, and their gradients. To the meta device:
-    /// values and gradients are forgotten, and their memory is free.
+    /// values and gradients are forgotten, and their memory is free. A backward pass to a parameter
+    /// that was moved since its forward is INVALID_STATE.
     /// @return NXD_OK; UNSUPPORTED (NXD_DEVICE_NEURON); INVALID_STATE (a ddp holds the values or
     /// gradients of a parameter that is on another device; none is changed).
     /// @since 0.1
@@ -316,7 +317,8 @@ extern "C" {
     ///
     /// Values and gradients are rounded once, to nearest even, or widened. Parameters on the meta
     /// device stay there, and get initial values of that dtype later. Optimizers, ddps and
-    /// pipelines are made after the cast: those that are there know the parameters as they were.
+    /// pipelines are made after the cast: those that are there know the parameters as they were. A
+    /// backward pass to a parameter that was cast since its forward is INVALID_STATE.
     /// @param dtype  F32, F64 or BF16.
     /// @return NXD_OK; INVALID_ARGUMENT; INVALID_STATE (a ddp holds the values or gradients of a
     /// parameter of another dtype, or nxd_pp_create has cut its model; none is changed).
@@ -341,7 +343,7 @@ extern "C" {
 
     /// [local] This rank's shard; borrowed from the parameter.
     ///
-    /// Its gradient is read and set by nxd_tensor_share_grad and nxd_tensor_set_grad.
+    /// Its gradient is read and set by nxd_tensor_share_grad and nxd_tensor_set_grad, on this handle.
     /// @since 0.1
     pub fn nxd_parameter_get_tensor(parameter: *mut nxd_parameter_t, out_tensor: *mut *mut nxd_tensor_t) -> nxd_status_t;
 
