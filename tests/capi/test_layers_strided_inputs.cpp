@@ -155,10 +155,25 @@ void check_retained(const Layer& layer, nxd_dtype_t dtype) {
   NXD_TEST_CHECK(max_difference(x.grad(), twice) == 0);
 }
 
+// An embedding of no ids.
+void check_no_ids(nxd_context_t* ctx, nxd_dtype_t dtype) {
+  nxd_embedding_options_t options = NXD_EMBEDDING_OPTIONS_INIT;
+  options.dtype = dtype;
+  Module table;
+  NXD_TEST_OK(nxd_layer_create_parallel_embedding(ctx, 12, 8, &options, table.out()));
+  const Tensor y = table({from_ints({}, {0, 4})});
+  if (!y) return;
+  NXD_TEST_CHECK((y.shape() == std::vector<int64_t>{0, 4, 8}));
+  backward(op("sum", {{"self", y}}));
+  const Tensor grad = whole_grad(table.parameters()[0].second);
+  NXD_TEST_CHECK(!grad || max_abs(values(grad)) == 0);
+}
+
 void every_layer(nxd_context_t* ctx, int, int, void*) {
   for (const bool plain : {false, true}) {
     NXD_TEST_OK(nxd_context_set_plain_kernels(ctx, plain));
     for (const nxd_dtype_t dtype : {NXD_DTYPE_F64, NXD_DTYPE_F32, NXD_DTYPE_BF16}) {
+      check_no_ids(ctx, dtype);
       for (const Layer& layer : make_layers(ctx, dtype)) {
         check_strides(layer, dtype);
         if (layer.per_row) check_rows(layer, dtype);

@@ -131,6 +131,7 @@ at::Tensor reference_gradient(const EmbeddingPlan& plan, const at::Tensor& given
   const at::Tensor local = (ids - plan.first).reshape({-1});
   const at::Tensor held = local.ge(0).logical_and(local.lt(table.size(0)));
   const at::Tensor rows = dy.reshape({-1, table.size(1)}).to(wide);
+  if (given_ids.numel() == 0) return zeros.to(table.scalar_type());
   // Not in place: autograd keeps a gradient as a view, and in libtorch 2 a new view of a recorded
   // tensor that was written to is made again when it is read, by a graph of its own.
   return zeros.index_add(0, local * held, rows * held.unsqueeze(1)).to(table.scalar_type());
