@@ -79,14 +79,16 @@ NXD_API nxd_status_t nxd_cross_entropy_options_init(nxd_cross_entropy_options_t*
                                                     size_t size);
 
 /** [collective: tensor-parallel group] Cross entropy on logits whose vocabulary is split over
- *  ranks. The logits are never gathered.
+ *  ranks. The logits are never gathered. Logits and labels stay as they are until the backward pass
+ *  has read them: it is INVALID_STATE if one was written to.
  *
  *  @param logits    [..., vocabulary / tp], F32, F64 or BF16; left unchanged.
- *  @param labels    [...], I64, the same on all ranks; ignored where equal to ignore_index.
+ *  @param labels    [...], I64, the same on all ranks, on the device of the logits; ignored where
+ *                   equal to ignore_index.
  *  @param[out] out_loss  scalar, or [...] with REDUCTION_NONE; F32, or F64 for F64 logits. The
  *                        caller destroys it.
- *  @return NXD_OK; INVALID_ARGUMENT (shapes, dtypes, a label outside of the vocabulary); TIMEOUT;
- *          PEER_LOST.
+ *  @return NXD_OK; INVALID_ARGUMENT (shapes, dtypes, devices, a label outside of the vocabulary);
+ *          TIMEOUT; PEER_LOST.
  *  @since 0.1 */
 NXD_API nxd_status_t nxd_parallel_cross_entropy(nxd_context_t* ctx, nxd_tensor_t* logits,
                                                 nxd_tensor_t* labels,
@@ -103,12 +105,12 @@ NXD_API nxd_status_t nxd_parallel_cross_entropy(nxd_context_t* ctx, nxd_tensor_t
  *                 along sequence_dim. Its gradient is summed over ranks.
  *  @param weight  [vocabulary / tp, features], of the dtype of x: this rank's rows.
  *  @param labels  the whole x's shape without features, I64, the same on all ranks; ignored where
- *                 equal to ignore_index.
+ *                 equal to ignore_index. x, weight and labels are on one device.
  *  @param sequence_dim  dimension of x of which ranks hold parts (sequence parallelism), not the
  *                       last; -1: none.
  *  @param[out] out_loss  as that of nxd_parallel_cross_entropy.
- *  @return NXD_OK; INVALID_ARGUMENT (shapes, dtypes, a label outside of the vocabulary); TIMEOUT;
- *          PEER_LOST.
+ *  @return NXD_OK; INVALID_ARGUMENT (shapes, dtypes, devices, a label outside of the vocabulary);
+ *          TIMEOUT; PEER_LOST.
  *  @since 0.1 */
 NXD_API nxd_status_t nxd_linear_cross_entropy(nxd_context_t* ctx, nxd_tensor_t* x,
                                               nxd_tensor_t* weight, nxd_tensor_t* labels,

@@ -217,6 +217,7 @@ std::vector<Bad> bad_calls(int size) {
   calls.push_back({"logits: expected a tensor of f32, f64 or bf16", to(x, NXD_DTYPE_F16), t});
   calls.push_back({"logits: expected a tensor of f32, f64 or bf16", to(x, NXD_DTYPE_I64), t});
   calls.push_back({"logits: expected a tensor of f32, f64 or bf16", from_doubles({1}, {}), t});
+  calls.push_back({"labels: expected device", x, without_values({3}, NXD_DTYPE_I64)});
   calls.push_back({"logits: expected a tensor, got NULL", {}, t});
   calls.push_back({"labels: expected a tensor, got NULL", x, {}});
   calls.push_back({"label_smoothing: expected 0 to 1", x, t, make_options(1.5, 0)});
@@ -276,15 +277,37 @@ void disagreements(nxd_context_t* ctx, int rank, int size, void*) {
   refused(wave({3, rank == 0 ? 3 : 4}, NXD_DTYPE_F32, 1), from_ints({0, 1, 2}, {3}));
 }
 
+// The labels of the forward are those of the backward.
+void overwritten(nxd_context_t* ctx, int, int size, void*) {
+  for (const nxd_dtype_t dtype : {NXD_DTYPE_F32, NXD_DTYPE_F64}) {
+    const Tensor x = leaf(wave({3, 8 / size}, dtype, 1), dtype, true);
+    const Tensor labels = from_ints({0, 1, 2}, {3});
+    const Tensor loss = loss_of(ctx, x, labels, make_options(0, NXD_REDUCTION_MEAN));
+    const int64_t others[] = {3, 4, 5};
+    NXD_TEST_OK(nxd_tensor_copy_from_host(labels.get(), others, sizeof others));
+    nxd_tensor_t* output = loss.get();
+    NXD_TEST_REFUSED(nxd_backward(&output, nullptr, 1, 0), NXD_ERROR_INVALID_STATE, "modified");
+    NXD_TEST_CHECK(!x.grad());
+  }
+}
+
+void test_overwritten_labels(void**) {
+  for (const int size : {1, 2}) nxd_test_run_ranks(size, size, overwritten, nullptr);
+}
+
 void test_disagreements(void**) { nxd_test_run_ranks(2, 2, disagreements, nullptr); }
 
 }  // namespace
 
 int main() {
   const CMUnitTest tests[] = {
-      cmocka_unit_test(test_against_aten), cmocka_unit_test(test_all_ignored),
-      cmocka_unit_test(test_by_hand),      cmocka_unit_test(test_extremes),
-      cmocka_unit_test(test_refusals),     cmocka_unit_test(test_disagreements),
+      cmocka_unit_test(test_against_aten),
+      cmocka_unit_test(test_all_ignored),
+      cmocka_unit_test(test_by_hand),
+      cmocka_unit_test(test_extremes),
+      cmocka_unit_test(test_refusals),
+      cmocka_unit_test(test_disagreements),
+      cmocka_unit_test(test_overwritten_labels),
   };
   return cmocka_run_group_tests_name("cross_entropy_loss", tests, nullptr, nullptr);
 }

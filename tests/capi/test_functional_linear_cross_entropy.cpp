@@ -323,6 +323,9 @@ std::vector<Bad> bad_calls(int size) {
   calls.push_back({"labels: expected the whole x's shape", x, w, from_ints({0, 1}, {2})});
   calls.push_back({"labels: expected the whole x's shape", x, w, from_ints({0, 1, 2}, {3, 1})});
   calls.push_back({"labels: expected dtype i64", x, w, to(t, NXD_DTYPE_I32)});
+  calls.push_back({"weight, labels: expected device", x, w, without_values({3}, NXD_DTYPE_I64)});
+  calls.push_back(
+      {"weight, labels: expected device", x, without_values({8 / size, 5}, NXD_DTYPE_F32), t});
   calls.push_back({"sequence_dim: expected", x, w, t, 1});
   calls.push_back({"sequence_dim: expected", x, w, t, -2});
   Bad smoothing{"label_smoothing: expected 0 to 1", x, w, t};

@@ -394,6 +394,12 @@ std::vector<Run> runs(int size) {
   list.push_back({"8 features", m.gated(), x8, x16});
   list.push_back({"dtype", m.gated(), x8, f64});
   list.push_back({"expected a tensor, got NULL", m.gated(), x8, {}});
+  const Tensor meta8 = without_values({4, 3, 8}, NXD_DTYPE_F32);
+  list.push_back({"where the parameters are", m.column(), x8, meta8});
+  list.push_back({"where the parameters are", m.gated(), x8, meta8});
+  list.push_back(
+      {"where the parameters are", m.heads(), x16, without_values({4, 3, 16}, NXD_DTYPE_F32)});
+  list.push_back({"where the parameters are", m.table(), ids, without_values({3}, NXD_DTYPE_I64)});
   return list;
 }
 
@@ -437,6 +443,35 @@ void local_forwards(nxd_context_t* ctx, int, int, void*) {
       {"expected a tensor, got NULL", Makers::dropout(0.5), x8, {}},
   };
   for (const Run& run : list) check_run(ctx, run, true);
+  const Tensor meta8 = without_values({2, 3, 4, 8}, NXD_DTYPE_F32);
+  for (const Create& create : {m.layer_norm(), m.rms_norm()}) {
+    Module norm;
+    NXD_TEST_OK(create(ctx, norm.out()));
+    nxd_tensor_t *in[] = {x8.get(), meta8.get()}, *out[] = {x8.get(), x8.get()};
+    BAD(nxd_module_forward(norm.get(), in, 2, out, 2), "residual: expected device");
+    NXD_TEST_CHECK(!out[0] && !out[1]);
+  }
+}
+
+// Layers whose parameters, or whose children's, have no values name one of them.
+void no_values(nxd_context_t* ctx, int, int, void*) {
+  Makers m;
+  m.linear.device = m.embedding.device = m.attention.device = m.qkv.device = m.mlp.device =
+      NXD_DEVICE_META;
+  const Tensor x8 = wave({4, 3, 8}, NXD_DTYPE_F32, 1), x16 = wave({4, 3, 16}, NXD_DTYPE_F32, 1);
+  const std::vector<std::pair<Create, Tensor>> layers = {{m.column(), x8},
+                                                         {m.table(), from_ints({0, 1}, {2})},
+                                                         {m.heads(), x16},
+                                                         {m.projections(), x16},
+                                                         {m.gated(), x8}};
+  for (const auto& [create, x] : layers) {
+    Module layer;
+    NXD_TEST_OK(create(ctx, layer.out()));
+    nxd_tensor_t *in = x.get(), *out = x.get();
+    NXD_TEST_REFUSED(nxd_module_forward(layer.get(), &in, 1, &out, 1), NXD_ERROR_INVALID_STATE,
+                     "weight: it has no values");
+    NXD_TEST_CHECK(out == nullptr);
+  }
 }
 
 // A layer whose forward does not communicate: the peers are told where they do so next.
@@ -468,7 +503,8 @@ void key_mask(nxd_context_t* ctx, int rank, int size, void*) {
   NXD_TEST_OK(Makers().heads()(ctx, layer.out()));
   const Tensor x = wave({2, 3, 16}, NXD_DTYPE_F32, 1);
   const Tensor good = from_ints({1, 1, 0, 1, 1, 1}, {2, 3});
-  for (const Tensor& bad : {from_ints({1, 1}, {2, 1}), to(good, NXD_DTYPE_F32)}) {
+  for (const Tensor& bad : {from_ints({1, 1}, {2, 1}), to(good, NXD_DTYPE_F32),
+                            without_values({2, 3}, NXD_DTYPE_I64)}) {
     for (const bool everywhere : {true, false}) {
       const bool mine = everywhere || rank == size - 1;
       nxd_tensor_t* in[2] = {x.get(), mine ? bad.get() : good.get()};
@@ -528,7 +564,7 @@ int main() {
       cmocka_unit_test(on_all_sizes<sizes>),      cmocka_unit_test(on_all_sizes<forwards>),
       cmocka_unit_test(on_one<local_forwards>),   cmocka_unit_test(on_all_sizes<key_mask>),
       cmocka_unit_test(before_layout<too_early>), cmocka_unit_test(on_all_sizes<after_destroy>),
-      cmocka_unit_test(on_several<late_peers>),
+      cmocka_unit_test(on_several<late_peers>),   cmocka_unit_test(on_one<no_values>),
   };
   return cmocka_run_group_tests_name("bad_calls_layers", tests, nullptr, nullptr);
 }

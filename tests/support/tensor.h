@@ -149,6 +149,14 @@ inline Tensor from_ints(const std::vector<int64_t>& values, const std::vector<in
   return t;
 }
 
+// On the meta device: a shape and a dtype.
+inline Tensor without_values(const std::vector<int64_t>& shape, nxd_dtype_t dtype) {
+  Tensor t;
+  NXD_TEST_OK(nxd_tensor_create(shape.data(), static_cast<int32_t>(shape.size()), dtype,
+                                NXD_DEVICE_META, t.out()));
+  return t;
+}
+
 // The same values on every rank: a low-discrepancy sequence in (-1, 1).
 inline Tensor wave(const std::vector<int64_t>& shape, nxd_dtype_t dtype, int phase) {
   int64_t count = 1;

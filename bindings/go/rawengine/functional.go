@@ -171,7 +171,9 @@ func CrossEntropyOptionsInit(options *raw.CrossEntropyOptions, size int) error {
 }
 
 // ParallelCrossEntropy is nxd_parallel_cross_entropy. Cross entropy on logits whose vocabulary is
-// split over ranks. The logits are never gathered. [collective: tensor-parallel group]
+// split over ranks. The logits are never gathered. Logits and labels stay as they are until the
+// backward pass has read them: it is INVALID_STATE if one was written to. [collective:
+// tensor-parallel group]
 func ParallelCrossEntropy(ctx *raw.Context, logits *raw.Tensor, labels *raw.Tensor, options *raw.CrossEntropyOptions) (lossOut *raw.Tensor, err error) {
 	r := C.nxdgo_parallel_cross_entropy((*C.nxd_context_t)(unsafe.Pointer(ctx)), (*C.nxd_tensor_t)(unsafe.Pointer(logits)), (*C.nxd_tensor_t)(unsafe.Pointer(labels)), (*C.nxd_cross_entropy_options_t)(unsafe.Pointer(options)))
 	return (*raw.Tensor)(unsafe.Pointer(r.out_loss)), raw.TakeError(unsafe.Pointer(r.error))

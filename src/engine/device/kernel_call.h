@@ -15,6 +15,9 @@ namespace nxd {
 // operators alone, and stochastic rounding is of each of them.
 bool records_kernels();
 
+// INVALID_ARGUMENT for a tensor that has no memory to give a kernel.
+void check_on_host(const char* kernel, const std::vector<at::Tensor>& inputs);
+
 // A kernel's results, on the meta device.
 at::Tensor kernel_result(at::IntArrayRef sizes, at::ScalarType dtype);
 inline at::Tensor kernel_result_like(const at::Tensor& x) {
@@ -31,7 +34,10 @@ inline at::Tensor kernel_result_like(const at::Tensor& x) {
 // Not seen by autograd.
 template <class Kernel>
 std::vector<at::Tensor> call_kernel(const Kernel& kernel, const std::vector<at::Tensor>& inputs) {
-  if (std::none_of(inputs.begin(), inputs.end(), is_recorded)) return kernel.run(inputs);
+  if (std::none_of(inputs.begin(), inputs.end(), is_recorded)) {
+    check_on_host(Kernel::kName, inputs);
+    return kernel.run(inputs);
+  }
   const KernelMaker make{[](const void* self, const std::vector<at::Tensor>& shapes) {
                            return static_cast<const Kernel*>(self)->results(shapes);
                          },

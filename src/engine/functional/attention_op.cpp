@@ -280,13 +280,16 @@ at::Tensor reference_rope(SequenceLayout layout, const at::Tensor& x, const at::
 
 }  // namespace
 
-at::Tensor key_mask(ProcessGroup& group, const at::Tensor& mask, int64_t batch, int64_t sequence) {
+at::Tensor key_mask(ProcessGroup& group, const at::Tensor& mask, const at::Tensor& queries,
+                    int64_t batch, int64_t sequence) {
   if (!mask.defined()) return {};
   check_with_group(group, mask.dim() == 2 && mask.size(0) == batch && mask.size(1) == sequence,
                    "Attention", "key mask: expected shape [", batch, ", ", sequence, "], got ",
                    mask.sizes());
   check_with_group(group, at::isIntegralType(mask.scalar_type(), /*includeBool=*/true), "Attention",
                    "key mask: expected dtype i64 or bool, got ", c10::toString(mask.scalar_type()));
+  check_with_group(group, on_same_device(mask, queries), "Attention", "key mask: expected device ",
+                   queries.device(), ", where the input is, got ", mask.device());
   return mask.ne(0).to(at::kByte).contiguous();
 }
 

@@ -31,8 +31,10 @@ struct AttentionArgs {
 };
 
 // AttentionArgs::key_mask of a caller's mask, i64 or bool, where not 0 means keep; undefined for an
-// undefined one. Rejects another shape or dtype on all ranks of the group.
-at::Tensor key_mask(ProcessGroup& group, const at::Tensor& mask, int64_t batch, int64_t sequence);
+// undefined one. Rejects another shape, dtype or device than the queries' on all ranks of the
+// group.
+at::Tensor key_mask(ProcessGroup& group, const at::Tensor& mask, const at::Tensor& queries,
+                    int64_t batch, int64_t sequence);
 
 // softmax(scale q k^T) v by heads, differentiable. q [., ., heads, d], k and v [., ., kv_heads, d];
 // query head h uses key head h / (heads / kv_heads). Blocked, without the scores in memory, where

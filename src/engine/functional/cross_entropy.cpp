@@ -97,11 +97,11 @@ struct CrossEntropy : torch::autograd::Function<CrossEntropy> {
     ctx->saved_data["record"] = c10::IValue::make_capsule(record);
     if (r.fused) {
       const RowLosses rows = fused_row_losses(*r.group, kParallelCrossEntropy, logits, r.targets);
-      ctx->save_for_backward({logits, rows.statistics});
+      ctx->save_for_backward({logits, rows.statistics, r.targets.ids});
       return rows.loss;
     }
     const ReferenceLosses rows = reference_row_losses(r.group, logits, r.targets);
-    ctx->save_for_backward({logits, rows.max, rows.log_sum});
+    ctx->save_for_backward({logits, rows.max, rows.log_sum, r.targets.ids});
     return at::where(r.targets.valid, rows.loss, at::zeros_like(rows.loss));
   }
 
@@ -110,13 +110,15 @@ struct CrossEntropy : torch::autograd::Function<CrossEntropy> {
         ctx->saved_data["record"].toCapsule());
     const CrossEntropyRecord& r = *record;
     const variable_list saved = ctx->get_saved_variables();
+    LossTargets targets = r.targets;
+    targets.ids = saved.back();  // which have been compared with those of the forward
     if (r.fused) {
       const at::Tensor out = pooled_empty_like(saved[0]);
-      fused_logits_gradient(*r.group, saved[0], r.targets, saved[1], grads[0], out);
+      fused_logits_gradient(*r.group, saved[0], targets, saved[1], grads[0], out);
       return {out, at::Tensor()};
     }
-    const at::Tensor grad_row = grads[0] * r.targets.valid;
-    return {reference_logits_gradient(r.targets, saved[0], saved[1], saved[2], grad_row),
+    const at::Tensor grad_row = grads[0] * targets.valid;
+    return {reference_logits_gradient(targets, saved[0], saved[1], saved[2], grad_row),
             at::Tensor()};
   }
 };
@@ -133,6 +135,8 @@ void check_inputs(ProcessGroup& group, const at::Tensor& logits, const at::Tenso
   check_with_group(group, labels.sizes() == logits.sizes().slice(0, logits.sizes().size() - 1), op,
                    "labels: expected the shape of the logits without the last dimension, ",
                    logits.sizes(), ", got ", labels.sizes());
+  check_with_group(group, on_same_device(labels, logits), op, "labels: expected device ",
+                   logits.device(), ", where the logits are, got ", labels.device());
 }
 
 }  // namespace

@@ -244,6 +244,9 @@ void check_inputs(const ParallelLinearPlan& plan, const at::Tensor& x, const at:
   check(labels.sizes() == at::IntArrayRef(tokens),
         text("labels: expected the whole x's shape without the features, ", at::IntArrayRef(tokens),
              ", got ", labels.sizes()));
+  check(on_same_device(weight, x) && on_same_device(labels, x),
+        text("weight, labels: expected device ", x.device(), ", where x is, got ", weight.device(),
+             " and ", labels.device()));
 }
 
 at::Tensor loss_of(const ParallelLinearPlan& plan, const at::Tensor& given_x,

@@ -51,6 +51,7 @@ Module::Tensors Attention::forward(const Tensors& inputs, size_t n_outputs) {
   const at::Tensor& x = inputs[0];
   check_with_group(*group_, x.dim() == 3, "Attention",
                    "input: expected three dimensions, got shape ", x.sizes());
+  for (const auto& part : {q_, k_, v_}) part->check_parameters(inputs);
   check_features(*group_, class_name(), x, sizes_.hidden, q_->weight());
   const auto projected = parallel_linears(plan_, x, {q_->weight(), k_->weight(), v_->weight()},
                                           {q_->bias(), k_->bias(), v_->bias()});
@@ -72,7 +73,7 @@ Module::Tensors Attention::forward(const Tensors& inputs, size_t n_outputs) {
                                 q);
   q = padding.cut(q);
   k = padding.cut(k);
-  args.key_mask = key_mask(*group_, mask, q.size(sequence_parallel_ ? 1 : 0), padding.length());
+  args.key_mask = key_mask(*group_, mask, q, q.size(sequence_parallel_ ? 1 : 0), padding.length());
   if (rotary_) {
     const RotaryTables::Tables& tables = rotary_->get(padding.length(), q);
     q = rotate(*context(), args.layout, q, tables.cos, tables.sin);

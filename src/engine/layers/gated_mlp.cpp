@@ -31,6 +31,7 @@ GatedMlp::GatedMlp(const LayerContext& at, int64_t hidden, int64_t intermediate,
 
 Module::Tensors GatedMlp::forward(const Tensors& inputs, size_t n_outputs) {
   check_arity(inputs, n_outputs, 1, 1, 1, group_.get());
+  for (const auto& part : {gate_, up_}) part->check_parameters(inputs);
   check_features(*group_, class_name(), inputs[0], hidden_, gate_->weight());
   // The two projections share one exchange of their input.
   const auto projected = parallel_linears(plan_, inputs[0], {gate_->weight(), up_->weight()},

@@ -5,9 +5,9 @@
 #include "core/base/round_up.h"
 #include "core/layout/nearly_equal.h"
 #include "core/world/trained_axes.h"
-#include "engine/device/device_tensor.h"
 #include "engine/ops/autocast.h"
 #include "engine/ops/collectives.h"
+#include "engine/ops/compute.h"
 
 namespace nxd {
 
@@ -50,10 +50,8 @@ void check_features(ProcessGroup& group, const std::string& layer, const at::Ten
 
 void check_device(ProcessGroup& group, const std::string& layer, const at::Tensor& x,
                   const at::Tensor& parameter) {
-  // A trace gives shapes on the meta device, whatever the parameters are on.
-  check_with_group(group, x.is_meta() || is_recorded(x) == is_recorded(parameter), layer.c_str(),
-                   "input: expected device ", parameter.device(),
-                   ", where the parameters are, got ", x.device());
+  check_with_group(group, on_same_device(x, parameter), layer.c_str(), "input: expected device ",
+                   parameter.device(), ", where the parameters are, got ", x.device());
 }
 
 void check_ids_below(const GroupRef& group, const char* layer, const char* expected,

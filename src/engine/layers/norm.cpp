@@ -6,6 +6,7 @@
 
 #include "engine/functional/norm_op.h"
 #include "engine/ops/autocast.h"
+#include "engine/ops/compute.h"
 
 namespace nxd {
 
@@ -34,6 +35,8 @@ void Norm::check_inputs(const Tensors& inputs, size_t n_outputs) const {
                  c10::toString(dtype_), ", got ", c10::toString(x.scalar_type()));
   const at::Tensor added = residual(inputs);
   if (!added.defined()) return;
+  check_argument(on_same_device(added, x), class_name(), ": residual: expected device ", x.device(),
+                 ", where the input is, got ", added.device());
   check_argument(added.sizes() == x.sizes() && takes_input(x.scalar_type(), added.scalar_type()),
                  class_name(), ": residual: expected ", c10::toString(x.scalar_type()),
                  " of the input's shape ", x.sizes(), ", got ", c10::toString(added.scalar_type()),

@@ -75,6 +75,7 @@ ShardSpec QkvLinear::fused_shard(ShardSpec::Shape shape) const {
 }
 
 Module::Tensors QkvLinear::separate_heads(const at::Tensor& x) const {
+  for (const auto& part : {q_, k_, v_}) part->check_parameters({x});
   check_features(*group_, class_name(), x, sizes_.hidden, q_->weight());
   Tensors parts = parallel_linears(plan_, x, {q_->weight(), k_->weight(), v_->weight()},
                                    {q_->bias(), k_->bias(), v_->bias()});

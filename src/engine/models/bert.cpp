@@ -157,6 +157,7 @@ BertSelfAttention::BertSelfAttention(const LayerContext& at, const BertConfig& c
 
 Module::Tensors BertSelfAttention::forward(const Tensors& inputs, size_t n_outputs) {
   check_arity(inputs, n_outputs, 1, 2, 1, group_.get());
+  for (const auto& part : {query_, key_, value_}) part->check_parameters(inputs);
   check_features(*group_, class_name(), inputs[0], hidden_, query_->weight());
   // The three projections share one exchange of their input.
   const auto projected =
@@ -172,7 +173,7 @@ Module::Tensors BertSelfAttention::forward(const Tensors& inputs, size_t n_outpu
   args.layout = sequence_parallel_ ? SequenceLayout::kSequenceFirst : SequenceLayout::kBatchFirst;
   args.causal = false;
   args.scale = 1.0 / std::sqrt(static_cast<double>(head_dim_));
-  args.key_mask = key_mask(*group_, mask, q.size(sequence_parallel_ ? 1 : 0), padding.length());
+  args.key_mask = key_mask(*group_, mask, q, q.size(sequence_parallel_ ? 1 : 0), padding.length());
   const at::Tensor out = dropout_->attend(args, padding.cut(q), padding.cut(k), padding.cut(v));
   return {padding.fill(out).flatten(2)};
 }

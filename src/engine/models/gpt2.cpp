@@ -76,7 +76,7 @@ Module::Tensors Gpt2Attention::forward(const Tensors& inputs, size_t n_outputs) 
   AttentionArgs args;
   args.layout = sequence_parallel_ ? SequenceLayout::kSequenceFirst : SequenceLayout::kBatchFirst;
   args.scale = scale_;
-  args.key_mask = key_mask(*group_, mask, q.size(sequence_parallel_ ? 1 : 0), padding.length());
+  args.key_mask = key_mask(*group_, mask, q, q.size(sequence_parallel_ ? 1 : 0), padding.length());
   const at::Tensor out =
       weight_dropout_->attend(args, padding.cut(q), padding.cut(k), padding.cut(v));
   return {(*output_dropout_)((*output_)(padding.fill(out).flatten(2)))};

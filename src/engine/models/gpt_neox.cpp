@@ -74,7 +74,7 @@ Module::Tensors GptNeoxAttention::forward(const Tensors& inputs, size_t n_output
   AttentionArgs args;
   args.layout = sequence_parallel_ ? SequenceLayout::kSequenceFirst : SequenceLayout::kBatchFirst;
   args.scale = 1.0 / std::sqrt(static_cast<double>(head_dim_));
-  args.key_mask = key_mask(*group_, mask, q.size(sequence_parallel_ ? 1 : 0), padding.length());
+  args.key_mask = key_mask(*group_, mask, q, q.size(sequence_parallel_ ? 1 : 0), padding.length());
   const RotaryTables::Tables& tables = rotary_.get(padding.length(), q);
   const auto turned = [&](const at::Tensor& x) {
     return rotate(*context(), args.layout, padding.cut(x), tables.cos, tables.sin);

@@ -113,7 +113,13 @@ bool use_own_product(const Context& context, const at::Tensor& a, const at::Tens
 
 }  // namespace
 
+bool on_same_device(const at::Tensor& a, const at::Tensor& b) {
+  return is_tracing() || a.device() == b.device();
+}
+
 Array array_of(const at::Tensor& x) {
+  check_argument(x.is_cpu(), "expected a tensor in the host's memory, got one of shape ", x.sizes(),
+                 " on device ", x.device());
   return {to_nxd_dtype(x.scalar_type()), x.sizes().vec(), x.strides().vec(),
           static_cast<char*>(x.data_ptr())};
 }

@@ -18,6 +18,9 @@ Array array_of(const at::Tensor& x);
 // thread is tracing and there are no values.
 bool use_fused(const Context& context, const at::Tensor& x);
 
+// True also while this thread is tracing, whose shapes are on the meta device.
+bool on_same_device(const at::Tensor& a, const at::Tensor& b);
+
 // op(a) op(b) [+ bias], as a new tensor of dtype out; by a kernel where use_fused holds, or would
 // in another dtype than f64, else through ATen. Outputs wider than 16-bit inputs are never rounded
 // in between. Where an operand has more dimensions than two, all but the last are rows, which the
