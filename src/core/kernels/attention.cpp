@@ -2,11 +2,14 @@
 
 #include <algorithm>
 #include <cmath>
+#include <deque>
+#include <vector>
 
 #include "core/base/profiler.h"
 #include "core/kernels/attention_plan.h"
 #include "core/kernels/attention_tiled.h"
 #include "core/kernels/attention_tiles.h"
+#include "core/kernels/attention_turns.h"
 #include "core/kernels/bf16.h"
 #include "core/kernels/dropout.h"
 #include "core/kernels/elementwise.h"
@@ -21,15 +24,27 @@ namespace {
 constexpr int64_t kQueryBlock = 64;
 constexpr int64_t kKeyBlock = 512;
 
-// A thread's memory for one pair of a batch entry and a key/value head.
+// A pair's memory, on the thread that computes it or leads its team.
+struct PairBuffers {
+  Workspace k, v;    // dense copies of strided views
+  Workspace bias;    // [key_length]
+  Workspace dk, dv;  // f32
+};
+
+// A thread's memory for a block of queries.
 struct Buffers {
-  Workspace k, v, q, dout;          // dense copies of strided views
-  Workspace bias;                   // [key_length]
+  Workspace q, dout;                // dense copies of strided views
   Workspace scores, dscores, kept;  // [kQueryBlock, kKeyBlock] f32
   Workspace probabilities, dgrads;  // the same in BF16
-  Workspace accumulator, dk, dv;    // f32
+  Workspace accumulator;            // f32
   Workspace rows;                   // max and sum, or delta: f32
 };
+
+PairBuffers& pair_buffers(size_t i) {
+  thread_local std::deque<PairBuffers> buffers;
+  while (buffers.size() <= i) buffers.emplace_back();
+  return buffers[i];
+}
 
 Buffers& thread_buffers() {
   thread_local Buffers buffers;
@@ -60,8 +75,19 @@ class Attention {
     return dense + rows * shape_.head_dim;
   }
 
-  const float* bias(Workspace& space, int64_t b) const {
-    return plan_.bias(space.get<float>(static_cast<size_t>(shape_.key_length) * sizeof(float)), b);
+  // Dense keys and values of a head, and its batch entry's mask.
+  struct Pair {
+    int64_t b, kv_head;
+    const Bf16* keys;
+    const Bf16* values;
+    const float* mask;
+  };
+
+  Pair pair(PairBuffers& buffers, int64_t i, const HeadView& k, const HeadView& v) const {
+    const auto [b, kv_head] = plan_.pair(i);
+    auto* bias = buffers.bias.get<float>(static_cast<size_t>(shape_.key_length) * sizeof(float));
+    return {b, kv_head, dense(buffers.k, k, b, kv_head, 0, shape_.key_length),
+            dense(buffers.v, v, b, kv_head, 0, shape_.key_length), plan_.bias(bias, b)};
   }
 
   // c [m, n] f32 = op(a) op(b) with dense operands.
@@ -85,21 +111,20 @@ class Attention {
   }
 
   // Scores of a block: q [rows, head_dim] with keys from first_key on.
-  ScoreBlock scores(Buffers& buffers, const SeenKeys& seen, const Bf16* q, const Bf16* k,
-                    const float* bias, int64_t first_row, int64_t rows, int64_t first_key,
-                    int64_t cols) const {
+  ScoreBlock scores(Buffers& buffers, const SeenKeys& seen, const Bf16* q, const Pair& pair,
+                    int64_t first_row, int64_t rows, int64_t first_key, int64_t cols) const {
     ScoreBlock block;
     block.rows = rows;
     block.cols = cols;
     block.scores = buffers.scores.get<float>(kQueryBlock * kKeyBlock * sizeof(float));
-    block.bias = bias ? bias + first_key : nullptr;
+    block.bias = pair.mask ? pair.mask + first_key : nullptr;
     block.first_visible = shape_.causal ? first_row + seen.offset + 1 - first_key : cols;
     block.window = shape_.window;
     block.scale = static_cast<float>(shape_.scale);
     block.exponent_scale = plan_.exponent_scale();
     block.probabilities = buffers.probabilities.get<Bf16>(bytes(kQueryBlock * kKeyBlock));
-    product(Trans::kNo, Trans::kYes, rows, cols, shape_.head_dim, q, skip_rows(k, first_key),
-            block.scores, false);
+    product(Trans::kNo, Trans::kYes, rows, cols, shape_.head_dim, q,
+            skip_rows(pair.keys, first_key), block.scores, false);
     return block;
   }
 
@@ -128,21 +153,26 @@ struct Forward : Attention {
   HeadView q, k, v, out;
   float* statistics = nullptr;
 
-  void operator()(int64_t b, int64_t kv_head) const {
-    Buffers& buffers = thread_buffers();
-    const Bf16* keys = dense(buffers.k, k, b, kv_head, 0, shape_.key_length);
-    const Bf16* values = dense(buffers.v, v, b, kv_head, 0, shape_.key_length);
-    const float* mask = bias(buffers.bias, b);
-    for (int64_t h = kv_head * group_; h < (kv_head + 1) * group_; ++h) {
-      for (int64_t row = 0; row < shape_.query_length; row += kQueryBlock) {
-        block_row(buffers, b, h, row, keys, values, mask);
-      }
+  void operator()(int64_t first, int64_t count) const {
+    std::vector<Pair> pairs;
+    for (int64_t i = 0; i < count; ++i) {
+      pairs.push_back(pair(pair_buffers(static_cast<size_t>(i)), first + i, k, v));
     }
+    const int64_t blocks = (shape_.query_length + kQueryBlock - 1) / kQueryBlock;
+    const int64_t of_pair = group_ * blocks;
+    parallel_ranges(count * of_pair, plan_.work(kQueryBlock, shape_.key_length) / group_,
+                    [&](int64_t begin, int64_t end) {
+                      for (int64_t i = begin; i < end; ++i) {
+                        const Pair& pair = pairs[static_cast<size_t>(i / of_pair)];
+                        block_row(thread_buffers(), pair,
+                                  pair.kv_head * group_ + i % of_pair / blocks,
+                                  i % blocks * kQueryBlock);
+                      }
+                    });
   }
 
-  void block_row(Buffers& buffers, int64_t b, int64_t h, int64_t row, const Bf16* keys,
-                 const Bf16* values, const float* mask) const {
-    const int64_t d = shape_.head_dim;
+  void block_row(Buffers& buffers, const Pair& pair, int64_t h, int64_t row) const {
+    const int64_t b = pair.b, d = shape_.head_dim;
     const int64_t rows = std::min(kQueryBlock, shape_.query_length - row);
     const Bf16* queries = dense(buffers.q, q, b, h, row, rows);
     auto* max = buffers.rows.get<float>(2 * kQueryBlock * sizeof(float));
@@ -155,11 +185,11 @@ struct Forward : Attention {
     const int64_t first = seen.begin(row), limit = seen.end(row + rows - 1);
     for (int64_t key = first; key < limit; key += kKeyBlock) {
       const int64_t cols = std::min(kKeyBlock, limit - key);
-      ScoreBlock block = scores(buffers, seen, queries, keys, mask, row, rows, key, cols);
+      ScoreBlock block = scores(buffers, seen, queries, pair, row, rows, key, cols);
       block.kept = kept(buffers, b, h, row, key, block);
       softmax_step(block, d, max, sum, sums);
-      product(Trans::kNo, Trans::kNo, rows, d, cols, block.probabilities, skip_rows(values, key),
-              sums, key > first);
+      product(Trans::kNo, Trans::kNo, rows, d, cols, block.probabilities,
+              skip_rows(pair.values, key), sums, key > first);
     }
     float* maxima = statistics + plan_.statistics_of(b, h, row);
     softmax_finish(NXD_DTYPE_BF16, rows, d, max, sum, sums, d, element(out, b, h, row),
@@ -172,35 +202,49 @@ struct Backward : Attention {
   HeadView q, k, v, out, dout, dq, dk, dv;
   const float* statistics = nullptr;
 
-  // Dense keys and values of the current head, and their gradients' sums.
-  struct Head {
-    const Bf16* keys;
-    const Bf16* values;
-    const float* mask;
+  // With its gradients' sums.
+  struct GradientPair : Pair {
+    AttentionTurns turns;
     float* dk;
     float* dv;
   };
 
-  void operator()(int64_t b, int64_t kv_head) const {
-    Buffers& buffers = thread_buffers();
+  void operator()(int64_t first, int64_t count) const {
     const int64_t size = shape_.key_length * shape_.head_dim;
     const size_t sums = static_cast<size_t>(size) * sizeof(float);
-    const Head head{dense(buffers.k, k, b, kv_head, 0, shape_.key_length),
-                    dense(buffers.v, v, b, kv_head, 0, shape_.key_length), bias(buffers.bias, b),
-                    buffers.dk.get<float>(sums), buffers.dv.get<float>(sums)};
-    std::fill_n(head.dk, size, 0.0F);
-    std::fill_n(head.dv, size, 0.0F);
-    for (int64_t h = kv_head * group_; h < (kv_head + 1) * group_; ++h) {
-      for (int64_t row = 0; row < shape_.query_length; row += kQueryBlock) {
-        block_row(buffers, b, h, row, head);
-      }
+    std::vector<GradientPair> pairs;
+    for (int64_t i = 0; i < count; ++i) {
+      PairBuffers& buffers = pair_buffers(static_cast<size_t>(i));
+      const Pair plain = pair(buffers, first + i, k, v);
+      pairs.push_back({plain, AttentionTurns(plan_, plain.b, kQueryBlock, kKeyBlock),
+                       buffers.dk.get<float>(sums), buffers.dv.get<float>(sums)});
+      std::fill_n(pairs.back().dk, size, 0.0F);
+      std::fill_n(pairs.back().dv, size, 0.0F);
     }
-    write(head.dk, dk, b, kv_head, 0, shape_.key_length);
-    write(head.dv, dv, b, kv_head, 0, shape_.key_length);
+    // Tasks of several pairs by turns, since those of one wait for one another.
+    ordered_tasks(count * pairs[0].turns.tasks(),
+                  plan_.work(kQueryBlock, shape_.key_length) / group_,
+                  [&](int64_t i) { run(pairs[static_cast<size_t>(i % count)], i / count); });
+    for (const GradientPair& done : pairs) {
+      write(done.dk, dk, done.b, done.kv_head, 0, shape_.key_length);
+      write(done.dv, dv, done.b, done.kv_head, 0, shape_.key_length);
+    }
   }
 
-  void block_row(Buffers& buffers, int64_t b, int64_t h, int64_t row, const Head& head) const {
-    const int64_t d = shape_.head_dim;
+  // A task that fails leaves no other waiting.
+  void run(GradientPair& pair, int64_t task) const {
+    try {
+      block_row(thread_buffers(), pair, task);
+    } catch (...) {
+      pair.turns.fail();
+      throw;
+    }
+  }
+
+  void block_row(Buffers& buffers, GradientPair& pair, int64_t task) const {
+    const int64_t b = pair.b, d = shape_.head_dim;
+    const int64_t h = pair.kv_head * group_ + pair.turns.head(task);
+    const int64_t row = pair.turns.first_row(task);
     const int64_t rows = std::min(kQueryBlock, shape_.query_length - row);
     const Bf16* queries = dense(buffers.q, q, b, h, row, rows);
     const Bf16* grads = dense(buffers.dout, dout, b, h, row, rows);
@@ -214,19 +258,23 @@ struct Backward : Attention {
     auto* ds = buffers.dgrads.get<Bf16>(bytes(kQueryBlock * kKeyBlock));
     const SeenKeys& seen = plan_.keys(b);
     const int64_t first = seen.begin(row), limit = seen.end(row + rows - 1);
+    const AttentionTurns::KeyBlocks blocks = pair.turns.key_blocks(task);
     if (limit <= first) std::fill_n(sums, rows * d, 0.0F);
-    for (int64_t key = first; key < limit; key += kKeyBlock) {
-      const int64_t cols = std::min(kKeyBlock, limit - key);
-      ScoreBlock block = scores(buffers, seen, queries, head.keys, head.mask, row, rows, key, cols);
+    for (int64_t i = blocks.begin; i < blocks.end; ++i) {
+      const int64_t key = std::max(first, i * kKeyBlock);
+      const int64_t cols = std::min((i + 1) * kKeyBlock, limit) - key;
+      ScoreBlock block = scores(buffers, seen, queries, pair, row, rows, key, cols);
       block.kept = kept(buffers, b, h, row, key, block);
-      product(Trans::kNo, Trans::kYes, rows, cols, d, grads, skip_rows(head.values, key), dp,
+      product(Trans::kNo, Trans::kYes, rows, cols, d, grads, skip_rows(pair.values, key), dp,
               false);
       softmax_step_backward(block, dp, maxima, maxima + shape_.query_length, delta, ds);
-      product(Trans::kNo, Trans::kNo, rows, d, cols, ds, skip_rows(head.keys, key), sums,
+      product(Trans::kNo, Trans::kNo, rows, d, cols, ds, skip_rows(pair.keys, key), sums,
               key > first);
-      product(Trans::kYes, Trans::kNo, cols, d, rows, ds, queries, head.dk + key * d, true);
-      product(Trans::kYes, Trans::kNo, cols, d, rows, block.probabilities, grads, head.dv + key * d,
+      if (!pair.turns.wait(task, i)) return;
+      product(Trans::kYes, Trans::kNo, cols, d, rows, ds, queries, pair.dk + key * d, true);
+      product(Trans::kYes, Trans::kNo, cols, d, rows, block.probabilities, grads, pair.dv + key * d,
               true);
+      pair.turns.pass(i);
     }
     write(sums, dq, b, h, row, rows);
   }
@@ -255,7 +303,7 @@ void attention_forward(nxd_dtype_t dtype, const AttentionShape& shape, const Hea
   forward.v = v;
   forward.out = out;
   forward.statistics = statistics;
-  plan.for_each_head(forward);
+  plan.divide_pairs(forward);
 }
 
 void attention_backward(nxd_dtype_t dtype, const AttentionShape& shape, const HeadView& q,
@@ -278,7 +326,7 @@ void attention_backward(nxd_dtype_t dtype, const AttentionShape& shape, const He
   backward.dk = dk;
   backward.dv = dv;
   backward.statistics = statistics;
-  plan.for_each_head(backward);
+  plan.divide_pairs(backward);
 }
 
 }  // namespace nxd::kernels

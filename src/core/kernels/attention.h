@@ -54,8 +54,8 @@ constexpr int64_t kAttentionStatistics = 2;
 //           the two numbers would be rounded, and err in all of a row's probabilities.
 //           Rows that see no key have +infinity and 0, and give 0 and zero gradients.
 // out may be q when their strides agree. Threads divide the pairs of batch entry and key/value
-// head, so results do not depend on their number (with one pair they share its products, as
-// gemm()).
+// head, and the blocks of queries of the pairs that are left over. Every sum has an order of its
+// own, so results do not depend on the number of threads.
 void attention_forward(nxd_dtype_t dtype, const AttentionShape& shape, const HeadView& q,
                        const HeadView& k, const HeadView& v, const HeadView& out,
                        float* statistics);

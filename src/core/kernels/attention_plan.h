@@ -44,23 +44,27 @@ class AttentionPlan {
     return keys_[shape_.key_mask ? static_cast<size_t>(b) : 0];
   }
 
-  // Calls task(batch entry, key/value head) for all. They are split over the team where there are
-  // enough of them; otherwise task finds the whole team.
-  template <class Task>
-  void for_each_head(const Task& task) const {
-    const int64_t pairs = shape_.batch * shape_.kv_heads;
-    const auto run = [&](int64_t begin, int64_t end) {
-      for (int64_t i = begin; i < end; ++i) task(i / shape_.kv_heads, i % shape_.kv_heads);
-    };
-    if (pairs < team_size()) {
-      run(0, pairs);
-    } else {
-      parallel_ranges(pairs, std::max<int64_t>(work(shape_.query_length, shape_.key_length), 1),
-                      run);
-    }
+  // Pairs of a batch entry and a key/value head are numbered, heads of an entry after another.
+  struct Pair {
+    int64_t b, kv_head;
+  };
+  Pair pair(int64_t i) const { return {i / shape_.kv_heads, i % shape_.kv_heads}; }
+
+  // Calls run(first, count) for ranges of pairs that cover all: for single ones, as many on each
+  // thread of the team, and for those that are left over, fewer than there are threads. Run finds a
+  // team of one for the former, and for the latter the whole team, which it divides the work among.
+  template <class Run>
+  void divide_pairs(const Run& run) const {
+    const int64_t pairs = shape_.batch * shape_.kv_heads, threads = team_size();
+    const int64_t alone = pairs / threads * threads;
+    parallel_ranges(alone, std::max<int64_t>(work(shape_.query_length, shape_.key_length), 1),
+                    [&](int64_t begin, int64_t end) {
+                      for (int64_t i = begin; i < end; ++i) run(i, 1);
+                    });
+    if (alone < pairs) run(alone, pairs - alone);
   }
 
-  // The work of a head's queries with keys, as parallel_ranges counts it.
+  // The work of a pair's queries with keys, as parallel_ranges counts it.
   int64_t work(int64_t queries, int64_t keys) const {
     return group_ * queries * keys * shape_.head_dim;
   }

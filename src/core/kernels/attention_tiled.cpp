@@ -2,10 +2,14 @@
 
 #include <algorithm>
 #include <cmath>
+#include <deque>
+#include <optional>
+#include <vector>
 
 #include "core/base/round_up.h"
 #include "core/kernels/attention_pack.h"
 #include "core/kernels/attention_tiles.h"
+#include "core/kernels/attention_turns.h"
 #include "core/kernels/elementwise.h"
 #include "core/kernels/memory_pool.h"
 #include "core/kernels/softmax_rows.h"
@@ -13,47 +17,49 @@
 namespace nxd::kernels {
 namespace {
 
-// Keys of a block of the backward pass: few where a thread works alone and its scores shall stay in
-// the second-level cache, more where a team divides them.
-constexpr int64_t kLoneKeys = kTileKeys;
-constexpr int64_t kTeamKeys = 16 * kTileKeys;
+// Keys of a block of the backward pass: few, so that its scores stay in the second-level cache.
+constexpr int64_t kBackwardKeys = kTileKeys;
 
 size_t floats(int64_t n) { return static_cast<size_t>(n) * sizeof(float); }
+int64_t blocks_of(int64_t n, int64_t block) { return (n + block - 1) / block; }
 
-// A head's packed keys and values, on the thread that computes it or leads its team.
-struct HeadBuffers {
-  Workspace key_panels, value_panels, rows, pairs, bias, dk, dv;
+// A pair's packed keys and values, on the thread that computes it or leads its team.
+struct PairBuffers {
+  Workspace key_panels, value_panels, pairs, bias, dk, dv;
 };
 
-// A thread's block of queries.
-struct RowBuffers {
+// A thread's block of keys or queries.
+struct BlockBuffers {
+  Workspace key_rows;
   Workspace queries, grads, query_pairs, grad_pairs, scratch, score_grad_pairs, score_grads, kept,
       rows, sums;
 };
 
-HeadBuffers& head_buffers() {
-  thread_local HeadBuffers buffers;
-  return buffers;
+PairBuffers& pair_buffers(size_t i) {
+  thread_local std::deque<PairBuffers> buffers;
+  while (buffers.size() <= i) buffers.emplace_back();
+  return buffers[i];
 }
 
-RowBuffers& row_buffers() {
-  thread_local RowBuffers buffers;
+BlockBuffers& block_buffers() {
+  thread_local BlockBuffers buffers;
   return buffers;
 }
 
 // Forward and backward share these.
-struct HeadWork {
+struct PairWork {
   const AttentionPlan& plan;
   HeadView q, k, v, out;
 
   const AttentionShape& shape() const { return plan.shape(); }
   int64_t width() const { return round_up(shape().head_dim, kTileDims); }
+  int64_t pack() const { return words_pack(plan.dtype()); }
+  int64_t row_words() const { return width() / pack(); }
+  int64_t padded_keys() const { return round_up(shape().key_length, kTileKeys); }
 
   SourceRows source(const HeadView& view, int64_t b, int64_t h, int64_t row, int64_t count) const {
     return {plan.dtype(), plan.element(view, b, h, row), view.seq_stride, count, shape().head_dim};
   }
-
-  int64_t row_words() const { return width() / words_pack(plan.dtype()); }
 
   const float* rows(Workspace& space, const SourceRows& from, int64_t padded_rows) const {
     auto* to = space.get<float>(floats(padded_rows * row_words()));
@@ -61,24 +67,17 @@ struct HeadWork {
     return to;
   }
 
-  // Rows in pairs; in f32 they are rows that may have been packed already.
+  // Rows in pairs; in f32 they are the rows that have been packed already.
   const float* pairs(Workspace& space, const SourceRows& from, int64_t padded_rows,
-                     const float* packed = nullptr) const {
-    const int64_t pack = words_pack(plan.dtype());
-    if (pack == 1 && packed) return packed;
-    padded_rows = round_up(padded_rows, pack);
-    auto* to = space.get<float>(floats(padded_rows / pack * width()));
+                     const float* packed) const {
+    if (pack() == 1) return packed;
+    padded_rows = round_up(padded_rows, pack());
+    auto* to = space.get<float>(floats(padded_rows / pack() * width()));
     pack_row_pairs(from, padded_rows, to);
     return to;
   }
 
-  const float* panels(Workspace& space, const AttentionHead& head, const float* packed) const {
-    auto* to = space.get<float>(floats(round_up(head.length, kTileKeys) * head.depth()));
-    pack_panels(packed, head.row_words(), head.length, head.depth(), to);
-    return to;
-  }
-
-  AttentionHead head(HeadBuffers& buffers, int64_t b) const {
+  AttentionHead head(PairBuffers& buffers, int64_t b) const {
     AttentionHead head{plan.keys(b)};
     head.dtype = plan.dtype();
     head.head_dim = shape().head_dim;
@@ -86,35 +85,84 @@ struct HeadWork {
     head.scale = static_cast<float>(shape().scale);
     head.exponent_scale = plan.exponent_scale();
     if (shape().dropout) head.dropout = &*shape().dropout;
-    const int64_t padded_keys = round_up(head.length, kTileKeys);
-    auto* bias = buffers.bias.get<float>(floats(padded_keys));
-    std::fill(bias + head.length, bias + padded_keys, 0.0F);
+    auto* bias = buffers.bias.get<float>(floats(padded_keys()));
+    std::fill(bias + head.length, bias + padded_keys(), 0.0F);
     head.bias = plan.bias(bias, b);
     return head;
   }
+
+  float* panel_space(Workspace& space, const AttentionHead& head) const {
+    return space.get<float>(floats(padded_keys() * head.depth()));
+  }
+  float* pair_space(Workspace& space) const {
+    return space.get<float>(floats(round_up(shape().key_length, pack()) / pack() * width()));
+  }
+
+  // Keys or values from row `first` on, a multiple of kTileKeys, to their places of all panels. In
+  // f32 they are read where they lie.
+  void add_panels(const AttentionHead& head, const SourceRows& part, int64_t first,
+                  float* panels) const {
+    const bool in_place = pack() == 1;
+    const float* from = in_place ? static_cast<const float*>(part.data)
+                                 : rows(block_buffers().key_rows, part, part.rows);
+    pack_panels(from, in_place ? part.row_stride : row_words(), part.rows, head.depth(),
+                panels + first * head.depth());
+  }
+  void add_pairs(const SourceRows& part, int64_t first, float* to) const {
+    pack_row_pairs(part, round_up(part.rows, pack()), to + first / pack() * width());
+  }
+
+  // Calls body(pair, first key, keys) for parts of the keys of so many pairs.
+  template <class Body>
+  void for_key_parts(int64_t pairs, const Body& body) const {
+    const int64_t parts = blocks_of(shape().key_length, kTileKeys);
+    parallel_ranges(pairs * parts, 8 * kTileKeys * width(), [&](int64_t begin, int64_t end) {
+      for (int64_t i = begin; i < end; ++i) {
+        const int64_t first = i % parts * kTileKeys;
+        body(i / parts, first, std::min(kTileKeys, shape().key_length - first));
+      }
+    });
+  }
 };
 
-struct Forward : HeadWork {
+struct Forward : PairWork {
   float* statistics = nullptr;
 
-  void operator()(int64_t b, int64_t kv_head) const {
-    HeadBuffers& buffers = head_buffers();
-    AttentionHead keys = head(buffers, b);
-    const float* packed = rows(buffers.rows, source(k, b, kv_head, 0, keys.length), keys.length);
-    keys.key_panels = panels(buffers.key_panels, keys, packed);
-    keys.value_pairs = pairs(buffers.pairs, source(v, b, kv_head, 0, keys.length), keys.length);
-    const int64_t blocks = (shape().query_length + kForwardRows - 1) / kForwardRows;
-    parallel_ranges(plan.group() * blocks, plan.work(kForwardRows, keys.length) / plan.group(),
+  struct Pair {
+    int64_t b, kv_head;
+    AttentionHead keys;
+    float *panels, *values;
+  };
+
+  void operator()(int64_t first, int64_t count) const {
+    std::vector<Pair> pairs;
+    for (int64_t i = 0; i < count; ++i) {
+      PairBuffers& buffers = pair_buffers(static_cast<size_t>(i));
+      const auto [b, kv_head] = plan.pair(first + i);
+      Pair pair{b, kv_head, head(buffers, b), nullptr, nullptr};
+      pair.keys.key_panels = pair.panels = panel_space(buffers.key_panels, pair.keys);
+      pair.keys.value_pairs = pair.values = pair_space(buffers.pairs);
+      pairs.push_back(pair);
+    }
+    for_key_parts(count, [&](int64_t i, int64_t key, int64_t keys) {
+      const Pair& pair = pairs[static_cast<size_t>(i)];
+      add_panels(pair.keys, source(k, pair.b, pair.kv_head, key, keys), key, pair.panels);
+      add_pairs(source(v, pair.b, pair.kv_head, key, keys), key, pair.values);
+    });
+    const int64_t blocks = blocks_of(shape().query_length, kForwardRows);
+    const int64_t of_pair = plan.group() * blocks;
+    parallel_ranges(count * of_pair, plan.work(kForwardRows, shape().key_length) / plan.group(),
                     [&](int64_t begin, int64_t end) {
                       for (int64_t i = begin; i < end; ++i) {
-                        block(keys, b, kv_head * plan.group() + i / blocks,
+                        const Pair& pair = pairs[static_cast<size_t>(i / of_pair)];
+                        block(pair.keys, pair.b, pair.kv_head * plan.group() + i % of_pair / blocks,
                               i % blocks * kForwardRows);
                       }
                     });
   }
 
   void block(const AttentionHead& keys, int64_t b, int64_t h, int64_t row) const {
-    RowBuffers& buffers = row_buffers();
+    BlockBuffers& buffers = block_buffers();
     AttentionRows queries;
     queries.first_row = row;
     queries.rows = std::min(kForwardRows, shape().query_length - row);
@@ -132,59 +180,100 @@ struct Forward : HeadWork {
   }
 };
 
-struct Backward : HeadWork {
+struct Backward : PairWork {
   HeadView dout, dq, dk, dv;
   const float* statistics = nullptr;
 
-  void operator()(int64_t b, int64_t kv_head) const {
-    HeadBuffers& buffers = head_buffers();
-    AttentionHead keys = head(buffers, b);
-    const SourceRows all_keys = source(k, b, kv_head, 0, keys.length);
-    const SourceRows all_values = source(v, b, kv_head, 0, keys.length);
-    keys.value_panels =
-        panels(buffers.value_panels, keys, rows(buffers.rows, all_values, keys.length));
-    const float* packed = rows(buffers.rows, all_keys, keys.length);
-    keys.key_panels = panels(buffers.key_panels, keys, packed);
-    keys.key_pairs = pairs(buffers.pairs, all_keys, keys.length, packed);
-    const int64_t sums = round_up(keys.length, kTileKeys) * keys.width;
-    auto* key_grads = buffers.dk.get<float>(floats(sums));
-    auto* value_grads = buffers.dv.get<float>(floats(sums));
-    std::fill_n(key_grads, sums, 0.0F);
-    std::fill_n(value_grads, sums, 0.0F);
-    for (int64_t h = kv_head * plan.group(); h < (kv_head + 1) * plan.group(); ++h) {
-      for (int64_t row = 0; row < shape().query_length; row += kBackwardRows) {
-        block(keys, b, h, row, key_grads, value_grads);
-      }
-    }
-    write(key_grads, dk, b, kv_head, 0, keys.length);
-    write(value_grads, dv, b, kv_head, 0, keys.length);
+  struct Pair {
+    int64_t b, kv_head;
+    AttentionHead keys;
+    AttentionTurns turns;
+    float *key_panels, *value_panels, *key_pairs, *key_grads, *value_grads;
+  };
+
+  Pair pair(int64_t i, PairBuffers& buffers) const {
+    const auto [b, kv_head] = plan.pair(i);
+    const AttentionHead keys = head(buffers, b);
+    const size_t sums = floats(padded_keys() * width());
+    Pair pair{b,
+              kv_head,
+              keys,
+              AttentionTurns(plan, b, kBackwardRows, kBackwardKeys),
+              panel_space(buffers.key_panels, keys),
+              panel_space(buffers.value_panels, keys),
+              pair_space(buffers.pairs),
+              buffers.dk.get<float>(sums),
+              buffers.dv.get<float>(sums)};
+    pair.keys.key_panels = pair.key_panels;
+    pair.keys.value_panels = pair.value_panels;
+    pair.keys.key_pairs = pair.key_pairs;
+    return pair;
   }
 
-  void block(const AttentionHead& keys, int64_t b, int64_t h, int64_t row, float* key_grads,
-             float* value_grads) const {
-    RowBuffers& buffers = row_buffers();
-    const int64_t most_keys = team_size() > 1 ? kTeamKeys : kLoneKeys;
-    AttentionGradients block = queries(buffers, b, h, row);
-    block.stride = most_keys + kTileDims;
-    const int64_t words = kBackwardRows * block.stride;
-    block.probability_pairs = buffers.scratch.get<float>(floats(words));
-    block.score_grad_pairs = buffers.score_grad_pairs.get<float>(floats(words));
-    block.score_grads = words_pack(keys.dtype) == 1 ? block.score_grad_pairs
-                                                    : buffers.score_grads.get<float>(floats(words));
-    if (keys.dropout) block.kept = buffers.kept.get<float>(floats(words));
+  void operator()(int64_t first, int64_t count) const {
+    std::vector<Pair> pairs;
+    for (int64_t i = 0; i < count; ++i) {
+      pairs.push_back(pair(first + i, pair_buffers(static_cast<size_t>(i))));
+    }
+    for_key_parts(count, [&](int64_t i, int64_t key, int64_t keys) {
+      const Pair& pair = pairs[static_cast<size_t>(i)];
+      const SourceRows part = source(k, pair.b, pair.kv_head, key, keys);
+      add_panels(pair.keys, part, key, pair.key_panels);
+      add_panels(pair.keys, source(v, pair.b, pair.kv_head, key, keys), key, pair.value_panels);
+      add_pairs(part, key, pair.key_pairs);
+      for (float* sums : {pair.key_grads, pair.value_grads}) {
+        std::fill_n(sums + key * width(), kTileKeys * width(), 0.0F);
+      }
+    });
+    // Tasks of several pairs by turns, since those of one wait for one another.
+    const int64_t tasks = count * pairs[0].turns.tasks();
+    ordered_tasks(tasks, plan.work(kBackwardRows, shape().key_length) / plan.group(),
+                  [&](int64_t i) { run(pairs[static_cast<size_t>(i % count)], i / count); });
+    for_key_parts(count, [&](int64_t i, int64_t key, int64_t keys) {
+      const Pair& pair = pairs[static_cast<size_t>(i)];
+      write(pair.key_grads + key * width(), dk, pair.b, pair.kv_head, key, keys);
+      write(pair.value_grads + key * width(), dv, pair.b, pair.kv_head, key, keys);
+    });
+  }
+
+  // A task that fails leaves no other waiting.
+  void run(Pair& pair, int64_t task) const {
+    try {
+      add_queries(pair, task);
+    } catch (...) {
+      pair.turns.fail();
+      throw;
+    }
+  }
+
+  void add_queries(Pair& pair, int64_t task) const {
+    BlockBuffers& buffers = block_buffers();
+    const AttentionHead& keys = pair.keys;
+    const int64_t h = pair.kv_head * plan.group() + pair.turns.head(task);
+    const int64_t row = pair.turns.first_row(task);
+    AttentionGradients block = queries(buffers, keys, pair.b, h, row);
     const int64_t count = block.rows.rows, padded_count = round_up(count, kTileRows);
     auto* sums = buffers.sums.get<float>(floats(padded_count * keys.width));
     std::fill_n(sums, padded_count * keys.width, 0.0F);
     const int64_t limit = keys.end(row + count - 1);
-    block.first_key = keys.begin(row) / kTileKeys * kTileKeys;
-    for (; block.first_key < limit; block.first_key += most_keys) {
-      add_block(keys, block, std::min(block.first_key + most_keys, limit), key_grads, value_grads,
-                sums);
+    const AttentionTurns::KeyBlocks seen = pair.turns.key_blocks(task);
+    for (int64_t i = seen.begin; i < seen.end; ++i) {
+      block.first_key = i * kBackwardKeys;
+      const int64_t end = std::min(block.first_key + kBackwardKeys, limit);
+      attention_tiles_scores(keys, block, block.first_key, block.first_key + kBackwardKeys);
+      // Another's turn is time for the sums of the task's own.
+      const bool is_next = pair.turns.is_next(task, i);
+      if (!is_next) attention_tiles_queries(keys, block, 0, padded_count, end, sums);
+      if (!pair.turns.wait(task, i)) return;
+      attention_tiles_keys(keys, block, block.first_key, end, pair.key_grads, pair.value_grads);
+      pair.turns.pass(i);
+      if (is_next) attention_tiles_queries(keys, block, 0, padded_count, end, sums);
     }
-    write(sums, dq, b, h, row, count);
+    write(sums, dq, pair.b, h, row, count);
   }
 
-  AttentionGradients queries(RowBuffers& buffers, int64_t b, int64_t h, int64_t row) const {
+  AttentionGradients queries(BlockBuffers& buffers, const AttentionHead& keys, int64_t b, int64_t h,
+                             int64_t row) const {
     AttentionGradients block;
     const int64_t count = std::min(kBackwardRows, shape().query_length - row);
     const int64_t padded_count = round_up(count, kTileRows);
@@ -210,27 +299,19 @@ struct Backward : HeadWork {
     block.maxima = maxima;
     block.factors = factors;
     block.delta = delta;
+    add_scratch(buffers, keys, block);
     return block;
   }
 
-  // Adds the part of the keys from the block's first to below limit to all gradients.
-  void add_block(const AttentionHead& keys, const AttentionGradients& block, int64_t limit,
-                 float* key_grads, float* value_grads, float* sums) const {
-    const int64_t first = block.first_key, count = limit - first;
-    const int64_t rows = round_up(block.rows.rows, kTileRows);
-    const auto tiles = [&](int64_t items, int64_t tile, int64_t other, const auto& body) {
-      parallel_ranges((items + tile - 1) / tile, tile * other * keys.head_dim,
-                      [&](int64_t begin, int64_t end) { body(begin * tile, end * tile); });
-    };
-    tiles(count, kTileKeys, rows, [&](int64_t begin, int64_t end) {
-      attention_tiles_scores(keys, block, first + begin, first + end);
-    });
-    tiles(count, kTileRows, rows, [&](int64_t begin, int64_t end) {
-      attention_tiles_keys(keys, block, first + begin, first + end, key_grads, value_grads);
-    });
-    tiles(rows, kTileRows, count, [&](int64_t begin, int64_t end) {
-      attention_tiles_queries(keys, block, begin, end, limit, sums);
-    });
+  void add_scratch(BlockBuffers& buffers, const AttentionHead& keys,
+                   AttentionGradients& block) const {
+    block.stride = kBackwardKeys + kTileDims;
+    const size_t words = floats(kBackwardRows * block.stride);
+    block.probability_pairs = buffers.scratch.get<float>(words);
+    block.score_grad_pairs = buffers.score_grad_pairs.get<float>(words);
+    block.score_grads =
+        pack() == 1 ? block.score_grad_pairs : buffers.score_grads.get<float>(words);
+    if (keys.dropout) block.kept = buffers.kept.get<float>(words);
   }
 
   void write(const float* sums, const HeadView& view, int64_t b, int64_t h, int64_t row,
@@ -244,16 +325,14 @@ struct Backward : HeadWork {
 
 void attention_forward_tiled(const AttentionPlan& plan, const HeadView& q, const HeadView& k,
                              const HeadView& v, const HeadView& out, float* statistics) {
-  Forward forward{{plan, q, k, v, out}, statistics};
-  plan.for_each_head(forward);
+  plan.divide_pairs(Forward{{plan, q, k, v, out}, statistics});
 }
 
 void attention_backward_tiled(const AttentionPlan& plan, const HeadView& q, const HeadView& k,
                               const HeadView& v, const HeadView& out, const float* statistics,
                               const HeadView& dout, const HeadView& dq, const HeadView& dk,
                               const HeadView& dv) {
-  Backward backward{{plan, q, k, v, out}, dout, dq, dk, dv, statistics};
-  plan.for_each_head(backward);
+  plan.divide_pairs(Backward{{plan, q, k, v, out}, dout, dq, dk, dv, statistics});
 }
 
 }  // namespace nxd::kernels

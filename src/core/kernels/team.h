@@ -13,8 +13,9 @@ namespace nxd::kernels {
 int team_size() noexcept;
 
 // Calls task(context, index) once for each index of 0 ... tasks, on the calling thread and on as
-// many others as its team has, and returns when all are done. Tasks may not throw, and find a team
-// of 1. At most 2^31 tasks. A team has fewer threads if they cannot be made.
+// many others as its team has, and returns when all are done. The last index is taken first, then
+// the one before it. Tasks may not throw, and find a team of 1. At most 2^31 tasks. A team has
+// fewer threads if they cannot be made.
 using TeamTask = void (*)(void* context, int64_t index);
 void run_on_team(int threads, int64_t tasks, TeamTask task, void* context);
 

@@ -5,11 +5,14 @@
 
 #include <cmath>
 #include <numbers>
+#include <thread>
 
+#include "core/base/error.h"
 #include "core/kernel_support.h"
 #include "core/kernels/attention.h"
 #include "core/kernels/attention_tiled.h"
 #include "core/kernels/attention_tiles.h"
+#include "core/kernels/memory_pool.h"
 
 using namespace nxd;
 using namespace nxd::kernels;
@@ -408,29 +411,77 @@ void out_may_be_q(void**) {
   assert_true(same.q.values == apart.out.values);
 }
 
-// Pairs of a batch entry and a key/value head for each thread, and one that all divide.
+bool same_results(const Problem& a, const Problem& b) {
+  return a.out.values == b.out.values && a.statistics == b.statistics &&
+         a.dq.values == b.dq.values && a.dk.values == b.dk.values && a.dv.values == b.dv.values;
+}
+
+// One, two, three, four and five pairs of a batch entry and a key/value head: all threads have as
+// many, or share those that are left over.
 void threads_change_no_bit(void**) {
   const Case cases[] = {
       {NXD_DTYPE_F32, 2, 150, 150, 4, 2, 32, true, false, Layout::kSeqMajor},
       {NXD_DTYPE_F32, 1, 230, 1800, 2, 1, 24, true, true, Layout::kSeqMajor},
       {NXD_DTYPE_F32, 1, 500, 500, 2, 1, 24, true, false, Layout::kSeqMajor, 130},
-      {NXD_DTYPE_BF16, 1, 231, 1801, 2, 1, 25, true, true, Layout::kSeqMajor},
+      {NXD_DTYPE_F32, 1, 400, 400, 4, 2, 40, true, false, Layout::kHeadMajor},
+      {NXD_DTYPE_F32, 3, 210, 210, 3, 1, 16, true, false, Layout::kSeqMajor, 70, 0.8},
+      {NXD_DTYPE_F32, 5, 200, 200, 2, 1, 32, false, true, Layout::kHeadMajor},
       {NXD_DTYPE_F32, 1, 231, 1801, 2, 1, 25, true, true, Layout::kSeqMajor, 0, 0.8},
+      {NXD_DTYPE_F32, 1, 700, 40, 2, 1, 24, true, false, Layout::kSeqMajor, 7},
+      {NXD_DTYPE_BF16, 1, 231, 1801, 2, 1, 25, true, true, Layout::kSeqMajor},
       {NXD_DTYPE_BF16, 1, 501, 501, 2, 1, 24, true, false, Layout::kSeqMajor, 131},
+      {NXD_DTYPE_BF16, 1, 1301, 1301, 2, 1, 24, true, false, Layout::kSeqMajor, 131},
+      {NXD_DTYPE_BF16, 5, 160, 160, 4, 1, 32, true, true, Layout::kHeadMajor, 0, 0.7},
   };
   const int before = omp_get_max_threads();
   for (const Case& c : cases) {
-    if (!has_attention_tiles(c.dtype)) continue;
-    omp_set_num_threads(1);
-    Problem one(c);
-    one.run_tiled();
-    omp_set_num_threads(3);
-    Problem three(c);
-    three.run_tiled();
-    assert_true(one.out.values == three.out.values && one.dq.values == three.dq.values);
-    assert_true(one.dk.values == three.dk.values && one.dv.values == three.dv.values);
+    for (const bool tiled : {false, true}) {
+      if (tiled && !has_attention_tiles(c.dtype)) continue;
+      const auto run = [&](int threads) {
+        omp_set_num_threads(threads);
+        Problem p(c);
+        if (tiled) {
+          p.run_tiled();
+        } else {
+          p.run();
+        }
+        return p;
+      };
+      const Problem one = run(1);
+      for (const int threads : {2, 3, 4}) {
+        for (int pass = 0; pass < 3; ++pass) assert_true(same_results(run(threads), one));
+      }
+    }
   }
   omp_set_num_threads(before);
+}
+
+// A thread that gets no memory ends the call with an error, and leaves no other waiting for it.
+void threads_without_memory(void**) {
+  for (const nxd_dtype_t dtype : {NXD_DTYPE_F32, NXD_DTYPE_BF16}) {
+    Problem p({dtype, 1, 400, 400, 3, 1, 64, true, false, Layout::kSeqMajor});
+    nxd_status_t status = NXD_ERROR_INTERNAL;
+    int failures = 0;
+    for (uint64_t room = 0; status != NXD_OK; room += 1 << 15) {
+      // The caller and its team are new, and have no memory yet.
+      std::thread([&] {
+        omp_set_num_threads(3);
+        pool_set_cap(pool_stats().bytes_in_use + room);
+        try {
+          p.run();
+          status = NXD_OK;
+        } catch (const Error& error) {
+          status = error.status();
+        }
+      }).join();
+      pool_set_cap(0);
+      if (status == NXD_OK) break;
+      assert_int_equal(status, NXD_ERROR_OUT_OF_MEMORY);
+      ++failures;
+    }
+    assert_true(failures > 1);
+    check_results(p);
+  }
 }
 
 // Tiles of every width of vectors that this processor has.
@@ -501,6 +552,7 @@ int main() {
       cmocka_unit_test(nan_reaches_its_rows_only),
       cmocka_unit_test(out_may_be_q),
       cmocka_unit_test(threads_change_no_bit),
+      cmocka_unit_test(threads_without_memory),
       cmocka_unit_test(every_target),
       cmocka_unit_test(bad_arguments_are_refused),
   };
