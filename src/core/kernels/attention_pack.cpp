@@ -84,29 +84,55 @@ void PackRows(const SourceRows& from, int64_t padded_rows, float* to) {
   }
 }
 
-// Pairs of bf16: those of the even row are the lower halves of words.
-void PackRowPairs(const SourceRows& from, int64_t padded_rows, float* to) {
+// Columns of a row of f32.
+HWY_INLINE void pack_columns(const float* from, int64_t used, int64_t count, float* to) {
+  if (used == count) {
+    copy_words(from, count, to);
+    return;
+  }
+  for (int64_t i = 0; i < count; ++i) to[i] = i < used ? from[i] : 0;
+}
+
+// Pairs of bf16: those of the even row, or null, are the lower halves of words.
+HWY_INLINE void pair_columns(const uint16_t* even, const uint16_t* odd, int64_t used, int64_t count,
+                             float* to) {
   const hn::RebindToUnsigned<D> words;
   const hn::Rebind<uint16_t, D> halves;
-  const int64_t width = round_up(from.dims, kTileDims);
-  const auto* source = static_cast<const uint16_t*>(from.data);
-  for (int64_t r = 0; r < padded_rows; r += 2, to += width) {
-    const uint16_t* even = r < from.rows ? source + r * from.row_stride : nullptr;
-    const uint16_t* odd = r + 1 < from.rows ? even + from.row_stride : nullptr;
-    int64_t d = 0;
-    if (odd) {
-      for (; d + kStep <= from.dims; d += kStep) {
-        const auto low = hn::PromoteTo(words, hn::LoadU(halves, even + d));
-        const auto high = hn::PromoteTo(words, hn::LoadU(halves, odd + d));
-        store_full(hn::BitCast(kD, hn::Or(low, hn::ShiftLeft<16>(high))), to + d);
+  int64_t d = 0;
+  if (odd) {
+    for (; d + kStep <= used; d += kStep) {
+      const auto low = hn::PromoteTo(words, hn::LoadU(halves, even + d));
+      const auto high = hn::PromoteTo(words, hn::LoadU(halves, odd + d));
+      store_full(hn::BitCast(kD, hn::Or(low, hn::ShiftLeft<16>(high))), to + d);
+    }
+  }
+  for (; d < count; ++d) {
+    const uint32_t low = even && d < used ? even[d] : 0;
+    const uint32_t high = odd && d < used ? odd[d] : 0;
+    const uint32_t word = low | high << 16;
+    std::memcpy(to + d, &word, sizeof(word));
+  }
+}
+
+void PackRowPairs(const SourceRows& from, int64_t padded_rows, int64_t first_pair,
+                  int64_t all_pairs, float* to) {
+  const int64_t width = round_up(from.dims, kTileDims), pack = words_pack(from.dtype);
+  for (int64_t r = 0; r < padded_rows; r += pack) {
+    each_chunk(width, [&](int64_t column, auto vectors) HWY_ATTR {
+      const int64_t count = vectors() * kStep;
+      const int64_t used = std::clamp<int64_t>(from.dims - column, 0, count);
+      float* place = to + place_in_panels(all_pairs, column, vectors, first_pair + r / pack);
+      const auto row = [&](auto element, int64_t i) -> const decltype(element)* {
+        if (i >= from.rows) return nullptr;
+        return static_cast<const decltype(element)*>(from.data) + i * from.row_stride + column;
+      };
+      if (pack == 1) {
+        const float* source = row(float{}, r);
+        pack_columns(source, source ? used : 0, count, place);
+      } else {
+        pair_columns(row(uint16_t{}, r), row(uint16_t{}, r + 1), used, count, place);
       }
-    }
-    for (; d < width; ++d) {
-      const uint32_t low = even && d < from.dims ? even[d] : 0;
-      const uint32_t high = odd && d < from.dims ? odd[d] : 0;
-      const uint32_t word = low | high << 16;
-      std::memcpy(to + d, &word, sizeof(word));
-    }
+    });
   }
 }
 
@@ -127,12 +153,9 @@ void pack_rows(const SourceRows& from, int64_t padded_rows, float* to) {
   HWY_DYNAMIC_DISPATCH(PackRows)(from, padded_rows, to);
 }
 
-void pack_row_pairs(const SourceRows& from, int64_t padded_rows, float* to) {
-  if (from.dtype == NXD_DTYPE_F32) {
-    pack_rows(from, padded_rows, to);
-  } else {
-    HWY_DYNAMIC_DISPATCH(PackRowPairs)(from, padded_rows, to);
-  }
+void pack_row_pairs(const SourceRows& from, int64_t padded_rows, int64_t first_pair,
+                    int64_t all_pairs, float* to) {
+  HWY_DYNAMIC_DISPATCH(PackRowPairs)(from, padded_rows, first_pair, all_pairs, to);
 }
 
 void pack_panels(const float* from, int64_t row_stride, int64_t rows, int64_t depth, float* to) {

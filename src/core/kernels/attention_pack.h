@@ -20,8 +20,11 @@ struct SourceRows {
 // To rows of round_up(dims, kTileDims) numbers, dense; zeros in the rest, and up to padded_rows.
 void pack_rows(const SourceRows& from, int64_t padded_rows, float* to);
 
-// The same in pairs of rows: [padded_rows / pack, round_up(dims, kTileDims)] words.
-void pack_row_pairs(const SourceRows& from, int64_t padded_rows, float* to);
+// Rows in pairs, [all_pairs, round_up(dims, kTileDims)] words with zeros in the rest, to panels of
+// a few columns each, [all_pairs][panel]. Here come the pairs from first_pair on that hold these
+// rows, up to padded_rows, an even number in bf16.
+void pack_row_pairs(const SourceRows& from, int64_t padded_rows, int64_t first_pair,
+                    int64_t all_pairs, float* to);
 
 // Packed rows, row_stride words apart, to panels for AttentionHead: of a few rows each, transposed,
 // [round_up(rows, kTileKeys) / panel][depth][panel] words, zeros past the last row.

@@ -67,13 +67,9 @@ struct PairWork {
     return to;
   }
 
-  // Rows in pairs; in f32 they are the rows that have been packed already.
-  const float* pairs(Workspace& space, const SourceRows& from, int64_t padded_rows,
-                     const float* packed) const {
-    if (pack() == 1) return packed;
-    padded_rows = round_up(padded_rows, pack());
+  const float* pairs(Workspace& space, const SourceRows& from, int64_t padded_rows) const {
     auto* to = space.get<float>(floats(padded_rows / pack() * width()));
-    pack_row_pairs(from, padded_rows, to);
+    pack_row_pairs(from, padded_rows, 0, padded_rows / pack(), to);
     return to;
   }
 
@@ -94,8 +90,8 @@ struct PairWork {
   float* panel_space(Workspace& space, const AttentionHead& head) const {
     return space.get<float>(floats(padded_keys() * head.depth()));
   }
-  float* pair_space(Workspace& space) const {
-    return space.get<float>(floats(round_up(shape().key_length, pack()) / pack() * width()));
+  float* pair_space(Workspace& space, const AttentionHead& head) const {
+    return space.get<float>(floats(head.pairs() * width()));
   }
 
   // Keys or values from row `first` on, a multiple of kTileKeys, to their places of all panels. In
@@ -108,8 +104,9 @@ struct PairWork {
     pack_panels(from, in_place ? part.row_stride : row_words(), part.rows, head.depth(),
                 panels + first * head.depth());
   }
-  void add_pairs(const SourceRows& part, int64_t first, float* to) const {
-    pack_row_pairs(part, round_up(part.rows, pack()), to + first / pack() * width());
+  void add_pairs(const AttentionHead& head, const SourceRows& part, int64_t first,
+                 float* to) const {
+    pack_row_pairs(part, round_up(part.rows, pack()), first / pack(), head.pairs(), to);
   }
 
   // Calls body(pair, first key, keys) for parts of the keys of so many pairs.
@@ -141,13 +138,13 @@ struct Forward : PairWork {
       const auto [b, kv_head] = plan.pair(first + i);
       Pair pair{b, kv_head, head(buffers, b), nullptr, nullptr};
       pair.keys.key_panels = pair.panels = panel_space(buffers.key_panels, pair.keys);
-      pair.keys.value_pairs = pair.values = pair_space(buffers.pairs);
+      pair.keys.value_pairs = pair.values = pair_space(buffers.pairs, pair.keys);
       pairs.push_back(pair);
     }
     for_key_parts(count, [&](int64_t i, int64_t key, int64_t keys) {
       const Pair& pair = pairs[static_cast<size_t>(i)];
       add_panels(pair.keys, source(k, pair.b, pair.kv_head, key, keys), key, pair.panels);
-      add_pairs(source(v, pair.b, pair.kv_head, key, keys), key, pair.values);
+      add_pairs(pair.keys, source(v, pair.b, pair.kv_head, key, keys), key, pair.values);
     });
     const int64_t blocks = blocks_of(shape().query_length, kForwardRows);
     const int64_t of_pair = plan.group() * blocks;
@@ -201,7 +198,7 @@ struct Backward : PairWork {
               AttentionTurns(plan, b, kBackwardRows, kBackwardKeys),
               panel_space(buffers.key_panels, keys),
               panel_space(buffers.value_panels, keys),
-              pair_space(buffers.pairs),
+              pair_space(buffers.pairs, keys),
               buffers.dk.get<float>(sums),
               buffers.dv.get<float>(sums)};
     pair.keys.key_panels = pair.key_panels;
@@ -220,7 +217,7 @@ struct Backward : PairWork {
       const SourceRows part = source(k, pair.b, pair.kv_head, key, keys);
       add_panels(pair.keys, part, key, pair.key_panels);
       add_panels(pair.keys, source(v, pair.b, pair.kv_head, key, keys), key, pair.value_panels);
-      add_pairs(part, key, pair.key_pairs);
+      add_pairs(pair.keys, part, key, pair.key_pairs);
       for (float* sums : {pair.key_grads, pair.value_grads}) {
         std::fill_n(sums + key * width(), kTileKeys * width(), 0.0F);
       }
@@ -284,8 +281,8 @@ struct Backward : PairWork {
     const SourceRows some_grads = source(dout, b, h, row, count);
     block.rows.queries = rows(buffers.queries, some_queries, padded_count);
     block.grads = rows(buffers.grads, some_grads, padded_count);
-    block.query_pairs = pairs(buffers.query_pairs, some_queries, padded_count, block.rows.queries);
-    block.grad_pairs = pairs(buffers.grad_pairs, some_grads, padded_count, block.grads);
+    block.query_pairs = pairs(buffers.query_pairs, some_queries, padded_count);
+    block.grad_pairs = pairs(buffers.grad_pairs, some_grads, padded_count);
     auto* maxima = buffers.rows.get<float>(floats(3 * kBackwardRows));
     float* factors = maxima + kBackwardRows;
     float* delta = factors + kBackwardRows;

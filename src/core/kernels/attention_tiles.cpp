@@ -59,7 +59,7 @@ struct TileMask {
 
 // A block of queries with the keys of [first, last).
 struct ForwardBlock {
-  static constexpr int64_t kStride = kForwardKeys + 2 * kTileDims;
+  static constexpr int64_t kStride = kForwardKeys + kForwardPadding;
   const AttentionHead& head;
   const AttentionRows& rows;
   float* scores;  // [rows, kStride]
@@ -101,6 +101,7 @@ HWY_INLINE void score_tile(const ForwardBlock& block, int64_t strip, int64_t key
     return;
   }
   tile.clear();
+  NXD_UNROLL
   for (int64_t d = 0; d < depth; ++d) tile.add(queries, d, panel + d * kPanel);
   const V scale = set(head.exponent_scale);
   tile.each([&](auto r, auto n)
@@ -165,6 +166,7 @@ HWY_INLINE void exponentials(const ForwardBlock& block, int64_t strip, const flo
       return value;
     };
     V even = hn::Zero(kD), odd = hn::Zero(kD);
+    HWY_UNROLL(2)
     for (; x + kPanel <= end; x += kPanel, to += kPanel / Words::kPack) {
       const V first = exponential(x), second = exponential(x + kStep);
       Words::store_row(dropped(first, x), dropped(second, x + kStep), to);
@@ -194,8 +196,8 @@ HWY_INLINE void add_values(const ForwardBlock& block, float* sums) {
         if (begin >= end) continue;
         add_product<Words, kTall, vectors()>(
             block.words_of<Words>(strip, begin), ForwardBlock::kStride, 1,
-            head.value_pairs + begin / kPack * head.width + column,
-            round_up(end - begin, kPack) / kPack, head.width, sums + strip * head.width + column);
+            head.value_pairs + place_in_panels(head.pairs(), column, vectors, begin / kPack),
+            round_up(end - begin, kPack) / kPack, sums + strip * head.width + column, head.width);
       }
     }
   });
@@ -306,6 +308,7 @@ HWY_INLINE void gradient_tile(const AttentionHead& head, const AttentionGradient
   Tile<Words, kShort, kVectors> scores, products;
   scores.clear();
   products.clear();
+  NXD_UNROLL
   for (int64_t d = 0; d < depth; ++d) {
     scores.add(queries, d, keys + d * kPanel);
     products.add(grads, d, values + d * kPanel);
@@ -373,6 +376,7 @@ void key_tiles(const AttentionHead& head, const AttentionGradients& block, int64
                int64_t end, float* dk, float* dv) {
   constexpr int64_t kPack = Words::kPack;
   const int64_t first = block.rows.first_row, rows = block.rows.rows, width = head.width;
+  const int64_t all = round_up(rows, kTileRows) / kPack;
   const auto chunk = [&](int64_t column, auto vectors, const float* left, const float* right,
                          float* to) HWY_ATTR {
     for (int64_t key = begin; key < end; key += kTall) {
@@ -385,8 +389,9 @@ void key_tiles(const AttentionHead& head, const AttentionGradients& block, int64
       if (row >= limit) continue;
       const int64_t pair = row / kPack, pairs = round_up(limit, kPack) / kPack - pair;
       add_product<Words, kTall, vectors()>(left + pair * block.stride + key - block.first_key, 1,
-                                           block.stride, right + pair * width + column, pairs,
-                                           width, to + key * width + column);
+                                           block.stride,
+                                           right + place_in_panels(all, column, vectors, pair),
+                                           pairs, to + key * width + column, width);
     }
   };
   each_chunk(width, [&](int64_t column, auto vectors) HWY_ATTR {
@@ -410,8 +415,9 @@ void query_tiles(const AttentionHead& head, const AttentionGradients& block, int
         const float* left =
             block.score_grads + row * block.stride + (seen_begin - block.first_key) / kPack;
         add_product<Words, kTall, vectors()>(
-            left, block.stride, 1, head.key_pairs + seen_begin / kPack * width + column,
-            round_up(seen_end - seen_begin, kPack) / kPack, width, dq + row * width + column);
+            left, block.stride, 1,
+            head.key_pairs + place_in_panels(head.pairs(), column, vectors, seen_begin / kPack),
+            round_up(seen_end - seen_begin, kPack) / kPack, dq + row * width + column, width);
       }
     }
   });

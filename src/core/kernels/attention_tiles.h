@@ -14,7 +14,9 @@
 //
 // Operands lie in words of 32 bits: one number of f32, or two of bf16 that a product multiplies and
 // adds as a pair. Pairs follow each other along the dimension that is summed over: along head_dim
-// in rows and panels, from row to row in pairs of rows.
+// in rows and panels, from row to row in pairs of rows. Operands whose rows a tile reads one after
+// another are panels: each has a tile's columns of all rows, dense, so that it fits the sets of the
+// first-level cache whatever head_dim is.
 namespace nxd::kernels {
 
 // Numbers of a word.
@@ -38,7 +40,7 @@ struct AttentionHead : SeenKeys {
   int64_t width = 0;                    // numbers of a packed row
   const float* key_panels = nullptr;    // of depth()
   const float* value_panels = nullptr;  // backward
-  const float* key_pairs = nullptr;     // backward, [round_up(length, pack), ...]
+  const float* key_pairs = nullptr;     // backward, panels of pairs()
   const float* value_pairs = nullptr;   // forward
   const float* bias = nullptr;  // [round_up(length, kTileKeys)]: 0 or -infinity; null: zeros
   float scale = 1;
@@ -48,6 +50,8 @@ struct AttentionHead : SeenKeys {
   // Words of a row: those that hold head_dim, and all.
   int64_t depth() const { return round_up(head_dim, words_pack(dtype)) / words_pack(dtype); }
   int64_t row_words() const { return width / words_pack(dtype); }
+  // Pairs of rows.
+  int64_t pairs() const { return round_up(length, words_pack(dtype)) / words_pack(dtype); }
 };
 
 // Queries of a head, from first_row on, packed to rows.
@@ -61,8 +65,12 @@ struct AttentionRows {
 constexpr int64_t kForwardRows = 48;   // queries of a block, a multiple of kTileRows
 constexpr int64_t kForwardKeys = 480;  // keys of a block, a multiple of kTileKeys
 
+// Rows of scores are an odd number of cache lines apart: not all in the same sets.
+constexpr int64_t kForwardPadding = 3 * kTileDims;
+static_assert((kForwardKeys + kForwardPadding) / kTileDims % 2 == 1);
+
 // Words of scratch that attention_tiles_forward needs.
-constexpr int64_t kForwardScratch = kForwardRows * (kForwardKeys + 2 * kTileDims);
+constexpr int64_t kForwardScratch = kForwardRows * (kForwardKeys + kForwardPadding);
 
 // sums [padded rows, width] = 2^(scores - max) values, with the rows' maxima and sums of
 // exponentials: -infinity and 0 where a row sees nothing. In bf16 exponentials are rounded to it
@@ -76,7 +84,7 @@ constexpr int64_t kBackwardRows = 96;
 struct AttentionGradients {
   AttentionRows rows;
   const float* grads = nullptr;        // of the outputs, packed as queries
-  const float* query_pairs = nullptr;  // both again, in pairs of rows
+  const float* query_pairs = nullptr;  // both again, in panels of pairs of padded rows
   const float* grad_pairs = nullptr;
   const float* maxima = nullptr;       // [padded rows], +infinity past the last
   const float* factors = nullptr;      // [padded rows], 0 past the last

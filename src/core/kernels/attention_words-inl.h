@@ -7,6 +7,7 @@
 #define NXD_ATTENTION_WORDS_INL_H
 #endif
 
+#include <hwy/cache_control.h>
 #include <hwy/highway.h>
 
 #include <cmath>
@@ -28,10 +29,15 @@ constexpr int kShort = kTall / 2;
 constexpr auto kStep = static_cast<int64_t>(kLanes);
 constexpr int64_t kPanel = 2 * kStep;
 constexpr float kHidden = -HUGE_VALF;
-// Rows of an operand that stay in the first-level cache while tiles are summed over them.
-constexpr int64_t kDepth = 96;
+// Rows of an operand that are summed over before tiles go to memory: they stay in the first-level
+// cache meanwhile, and longer sums would round more.
+constexpr int64_t kDepth = 240;
 
 static_assert(kTileRows % kTall == 0 && kTileKeys % kPanel == 0 && kTileDims % kStep == 0);
+
+// A tile's product is a loop of 64 rounds or so. Unrolled, it needs fewer instructions, which
+// counts where the core's other thread has work too.
+#define NXD_UNROLL HWY_UNROLL(4)
 
 #define NXD_INLINE_LAMBDA HWY_ATTR __attribute__((always_inline))
 
@@ -138,6 +144,13 @@ struct Tile {
       store_full(hn::Add(load_full(place), sum[r][n]), place);
     });
   }
+  // Where results will be added. Vectors of a row share lines, or are one each.
+  HWY_INLINE void prefetch(const float* to, int64_t stride) const {
+    constexpr int kPerLine = kStep >= 16 ? 1 : kVectors;
+    each([&](auto r, auto n) NXD_INLINE_LAMBDA {
+      if constexpr (n % kPerLine == 0) hwy::Prefetch(to + r * stride + n * kStep);
+    });
+  }
   // Adds the outer product of column k of left with a row of right.
   HWY_INLINE void add(const Left<kRows>& left, int64_t k, const float* right) {
     V values[kVectors];
@@ -150,19 +163,22 @@ struct Tile {
   }
 };
 
-// to [kRows, kVectors vectors] += left [kRows, depth] right [depth, ...]. The product is summed by
-// itself, since short sums round less than one long one.
+// to [kRows, kVectors vectors] += left [kRows, depth] right [depth, kVectors vectors], with right
+// dense. The product is summed by itself, since short sums round less than one long one.
 template <class Words, int kRows, int kVectors>
 HWY_INLINE void add_product(const float* left, int64_t row, int64_t column, const float* right,
-                            int64_t depth, int64_t width, float* to) {
+                            int64_t depth, float* to, int64_t to_stride) {
   const Left<kRows> a(left, row, column);
   Tile<Words, kRows, kVectors> tile;
+  tile.prefetch(to, to_stride);
   tile.clear();
-  for (int64_t k = 0; k < depth; ++k) tile.add(a, k, right + k * width);
-  tile.add_to(to, width);
+  NXD_UNROLL
+  for (int64_t k = 0; k < depth; ++k) tile.add(a, k, right + k * kVectors * kStep);
+  tile.add_to(to, to_stride);
 }
 
-// body(first column, vectors) over the columns of rows of that width.
+// body(first column, vectors) over the columns of rows of that width: whole panels, and what is
+// left of them.
 template <class Body>
 HWY_INLINE void each_chunk(int64_t width, const Body& body) {
   int64_t column = 0;
@@ -170,6 +186,12 @@ HWY_INLINE void each_chunk(int64_t width, const Body& body) {
     body(column, std::integral_constant<int, 2>{});
   }
   if (column < width) body(column, std::integral_constant<int, 1>{});
+}
+
+// Pairs of rows from this one on in a panel of columns, where there are `all` pairs.
+template <class Vectors>
+HWY_INLINE int64_t place_in_panels(int64_t all, int64_t column, Vectors vectors, int64_t pair) {
+  return column * all + pair * vectors() * kStep;
 }
 
 }  // namespace nxd::kernels::HWY_NAMESPACE
