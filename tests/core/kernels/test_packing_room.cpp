@@ -15,7 +15,8 @@ using test::Buffer;
 
 namespace {
 
-constexpr int64_t kSide = 512;
+// A product of which oneDNN copies both operands.
+constexpr int64_t kRows = 640, kColumns = 1056, kDepth = 384;
 
 // As the bytes of malloc's heap are counted; blocks that it maps by themselves are not in it.
 size_t heap_bytes() { return mallinfo2().arena; }
@@ -27,9 +28,12 @@ void products_share_their_room(void**) {
 #endif
   mallopt(M_MMAP_THRESHOLD, 32 << 20);  // as libnxd does where it may
   mallopt(M_TRIM_THRESHOLD, 64 << 20);
-  Buffer a(NXD_DTYPE_F32, kSide * kSide, 1), b(NXD_DTYPE_F32, kSide * kSide, 2);
-  Buffer c(NXD_DTYPE_F32, kSide * kSide, 3);
-  GemmArgs args{.m = kSide, .n = kSide, .k = kSide, .lda = kSide, .ldb = kSide, .ldc = kSide};
+  Buffer a(NXD_DTYPE_F32, kRows * kDepth, 1), b(NXD_DTYPE_F32, kColumns * kDepth, 2);
+  Buffer c(NXD_DTYPE_F32, kRows * kColumns, 3);
+  GemmArgs args;
+  args.m = kRows;
+  args.n = args.ldc = kColumns;
+  args.k = args.lda = args.ldb = kDepth;
   args.a = a.data();
   args.b = b.data();
   args.c = c.data();
@@ -56,8 +60,9 @@ void products_share_their_room(void**) {
   }
   const size_t after = heap_bytes();
   for (void* block : small) std::free(block);
-  // Less than the blocks of three more products, each of which takes more than 256 x 256 values.
-  constexpr size_t kOfProduct = size_t{256} * 256 * sizeof(float);
+  // Less than the blocks of three more products, each of which takes 192 rows of 896 values or
+  // more.
+  constexpr size_t kOfProduct = size_t{192} * 896 * sizeof(float);
   if (after > before + kept + 3 * kOfProduct) {
     fail_msg("malloc's heap grew from %zu to %zu bytes in %d products, beside %zu of small blocks",
              before, after, kProducts - kFirst, kept);
