@@ -23,15 +23,15 @@ nxd_status_t nxd_ddp_create_buffers(nxd_context_t* ctx, nxd_group_t* group,
                                     DLTensor* const* grads, size_t num_params,
                                     const nxd_ddp_options_t* options, nxd_ddp_t** out_ddp) {
   return guard([&] {
-    auto& out = output(out_ddp, "out_ddp");
+    clear_each(out_ddp);
     Context& context = unwrap(ctx);
     if (group) static_cast<void>(unwrap(group));
-    const ResolvedDdpOptions known(options, context.rank());
+    const ResolvedDdpOptions known(options, out_ddp, context.rank());
     auto handle = std::make_unique<nxd_ddp>();
     handle->value = std::make_shared<BufferDataParallel>(
         context.shared_from_this(), group ? group->value : nullptr, names, params, grads,
         num_params, known.value, known.outcome);
-    out = handle.release();
+    *out_ddp = handle.release();
   });
 }
 

@@ -1,4 +1,6 @@
 // nxd/optimizer.h: optimizers.
+#include <optional>
+
 #include "capi/arguments.h"
 #include "capi/checkpoint_handles.h"
 #include "capi/optimizer_handles.h"
@@ -116,10 +118,13 @@ nxd_status_t nxd_optimizer_set_lr_schedule(nxd_optimizer_t* optimizer,
 nxd_status_t nxd_optimizer_step(nxd_optimizer_t* optimizer, const nxd_finish_options_t* options,
                                 nxd_step_report_t* out_report) {
   return guard([&] {
-    OutputStructs out(out_report, 1, "out_report");
+    // A report that cannot be written is told to the other ranks, as options that cannot be read.
+    std::optional<OutputStructs<nxd_step_report_t>> out;
+    const FinishOptions finish =
+        read_finish(options, [&] { out.emplace(out_report, size_t{1}, "out_report"); });
     nxd_step_report_t report{};
-    unwrap(optimizer).step(read_finish(options), out_report ? &report : nullptr);
-    out.write(0, report);
+    unwrap(optimizer).step(finish, out_report ? &report : nullptr);
+    out->write(0, report);
   });
 }
 

@@ -1,6 +1,7 @@
 #pragma once
 
 // Options of ddps and optimizers, over parameters of either library, as C++ values.
+#include "capi/arguments.h"
 #include "capi/options.h"
 #include "core/agree/outcome.h"
 #include "core/optim/data_parallel.h"
@@ -24,6 +25,7 @@ void set_unless_zero(Number& value, Number given) {
 }
 
 inline DataParallelOptions resolve(const nxd_ddp_options_t& given) {
+  check_argument(given.reserved == 0, "reserved: expected 0, got ", given.reserved);
   DataParallelOptions out;
   set_unless_zero(out.bucket_bytes, given.bucket_bytes);
   out.reduce = given.reduce;
@@ -34,26 +36,42 @@ inline DataParallelOptions resolve(const nxd_ddp_options_t& given) {
   return out;
 }
 
-// Options of a ddp, or why this rank has none, which all ranks of its group are to hear.
+// Options of a ddp and a place for it, or why this rank has none, which all ranks of its group are
+// to hear.
 struct ResolvedDdpOptions {
   DataParallelOptions value;
   Outcome outcome;
 
-  ResolvedDdpOptions(const nxd_ddp_options_t* options, int rank) {
-    const nxd_ddp_options_t given = read_options(options, kDdpDefaults, "options");
-    outcome = Outcome::of(rank, [&] { value = resolve(given); });
-  }
+  ResolvedDdpOptions(const nxd_ddp_options_t* options, nxd_ddp_t** out_ddp, int rank)
+      : outcome(Outcome::of(rank, [&] {
+          output(out_ddp, "out_ddp");
+          value = resolve(read_options(options, kDdpDefaults, "options"));
+        })) {}
 };
 
-inline FinishOptions read_finish(const nxd_finish_options_t* options) {
-  const nxd_finish_options_t given = read_options(options, kFinishDefaults, "options");
+inline FinishOptions resolve(const nxd_finish_options_t& given) {
   FinishOptions out;
   set_unless_zero(out.scale, given.scale);
   out.max_norm = given.max_norm;
   set_unless_zero(out.norm_type, given.norm_type);
   out.reduce = given.data_parallel_reduce;
-  out.check_finite = given.check_finite != NXD_TOGGLE_OFF;
+  out.check_finite = toggle(given.check_finite, out.check_finite, "check_finite");
   return out;
+}
+
+// Options, or why this rank has none, beside what else it was given, such as an output.
+template <class ReadRest>
+FinishOptions read_finish(const nxd_finish_options_t* options, const ReadRest& read_rest) {
+  FinishOptions out;
+  const Outcome given = Outcome::of(-1, [&] {
+    read_rest();
+    out = resolve(read_options(options, kFinishDefaults, "options"));
+  });
+  out.given = given;
+  return out;
+}
+inline FinishOptions read_finish(const nxd_finish_options_t* options) {
+  return read_finish(options, [] {});
 }
 
 inline LearningRateSchedule read_schedule(const nxd_lr_schedule_options_t* options) {

@@ -164,11 +164,10 @@ nxd_status_t nxd_pp_run(nxd_pp_t* pp, int32_t training, double* out_loss) {
   return guard([&] {
     if (out_loss) *out_loss = 0;
     unwrap(pp);
-    flag(training, "training");
     check_state(pp->callbacks != nullptr,
                 "nxd_pp_run: the stages of this pipeline are modules, which need inputs: use "
                 "nxd_pp_run_train or nxd_pp_run_eval");
-    const double loss = pp->callbacks->run(training == 1);
+    const double loss = pp->callbacks->run(training);
     if (out_loss) *out_loss = loss;
   });
 }

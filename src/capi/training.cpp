@@ -37,14 +37,14 @@ nxd_status_t nxd_finish_grads(nxd_module_t* root, const nxd_finish_options_t* op
 nxd_status_t nxd_ddp_create(nxd_module_t* root, const nxd_ddp_options_t* options,
                             nxd_ddp_t** out_ddp) {
   return guard([&] {
-    auto& out = output(out_ddp, "out_ddp");
+    clear_each(out_ddp);
     Module& self = unwrap(root, "root");
-    const ResolvedDdpOptions known(options, self.context()->rank());
+    const ResolvedDdpOptions known(options, out_ddp, self.context()->rank());
     auto handle = std::make_unique<nxd_ddp>();
     handle->owner = self.shared_from_this();
     handle->value =
         std::make_shared<ModuleDataParallel>(self.shared_from_this(), known.value, known.outcome);
-    out = handle.release();
+    *out_ddp = handle.release();
   });
 }
 

@@ -89,6 +89,13 @@ static void test_log_callback(void** state) {
   lines = 0;
   warn_once();
   assert_int_equal(lines, 0);
+  /* Without a callback there is user_data all the same. */
+  assert_int_equal(nxd_log_set_callback(NULL, &lines, count_release), NXD_OK);
+  warn_once();
+  assert_int_equal(lines, 0);
+  assert_int_equal(released, 1);
+  assert_int_equal(nxd_log_set_callback(NULL, NULL, NULL), NXD_OK);
+  assert_int_equal(released, 2);
 }
 
 int main(void) {

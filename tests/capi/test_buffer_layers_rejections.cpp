@@ -140,6 +140,8 @@ std::vector<Slip<Arguments>> slips_of_norms() {
       {&kRmsBackward, "sequence_parallel: expected the same on all ranks, got 0 on rank 0 and 1",
        [](Arguments& a) { a.norm.sequence_parallel = 1; }},
       {&kRms, "weight: expected the same on all ranks", [](Arguments& a) { a.pw = nullptr; }},
+      {&kRms, "digest of the shape of x (0: each rank's own): expected the same on all ranks",
+       [](Arguments& a) { turn(a.px), turn(a.py), turn(a.pr); }},
       {&kLayerBackward, "grad_bias: expected the same on all ranks",
        [](Arguments& a) { a.pdb = nullptr; }},
       {&kRms, "rows of x (0: each rank's own): expected the same on all ranks",
@@ -186,6 +188,8 @@ std::vector<Slip<Arguments>> slips_of_dropouts() {
        [](Arguments& a) { a.name = "model.other"; }},
       {&kDropoutBackward, "digest of step and microbatch: expected the same on all ranks",
        [](Arguments& a) { a.dropout.has_position = 1, a.dropout.step = 7; }},
+      {&kDropout, "digest of the shape: expected the same on all ranks",
+       [](Arguments& a) { turn(a.px), turn(a.py); }},
       {&kDropout, "shard_dim (-1: none): expected the same on all ranks",
        [](Arguments& a) { a.dropout.has_shard_dim = 1; }},
   };
@@ -240,6 +244,8 @@ std::vector<Slip<Arguments>> slips_of_heads() {
       {&kHead, "digest of the labels: expected the same on all ranks",
        [](Arguments& a) { a.labels.set(0, 7); }},
       {&kHead, "bias: expected the same on all ranks", [](Arguments& a) { a.phb = nullptr; }},
+      {&kHead, "digest of the shape of x: expected the same on all ranks",
+       [](Arguments& a) { turn(a.px), turn(a.pt), turn(a.po), turn(a.pl, 1); }},
       {&kHeadBackward, "grad_x: expected the same on all ranks",
        [](Arguments& a) { a.pdx = nullptr; }},
   };

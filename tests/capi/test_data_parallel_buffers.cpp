@@ -192,10 +192,12 @@ void accumulation(void**) {
 }
 
 // A parameter that took part on one rank gets that one's gradient everywhere; what lies in the
-// buffer of a rank that did not use it does not count. One that took part nowhere is not updated.
+// buffer of a rank that did not use it does not count. One that took part nowhere is not updated,
+// be it in one call or by an update after the gradients are finished.
 void unused_parameters(void**) {
-  for (const int64_t bucket_bytes : {1, 1 << 20}) {
-    for (const int no_overlap : {0, 1}) {
+  for (const auto& [bucket_bytes, no_overlap] :
+       {std::pair(1, 0), {1, 1}, {1 << 20, 0}, {1 << 20, 1}}) {
+    for (const bool in_two : {false, true}) {
       on_ranks<int>(2, [&](nxd_context_t* ctx, int rank, int) {
         BufferModel model({{5}, {40}, {3}}, NXD_DTYPE_F32, NXD_DTYPE_F32);
         nxd_ddp_options_t options = in_buckets(bucket_bytes);
@@ -215,12 +217,22 @@ void unused_parameters(void**) {
         if (rank == 1) NXD_TEST_OK(nxd_ddp_mark_unused(ddp.get(), 0));
         NXD_TEST_OK(nxd_ddp_mark_unused(ddp.get(), 2));
         if (rank == 0) NXD_TEST_OK(nxd_ddp_mark_ready(ddp.get(), 0));
-        NXD_TEST_OK(nxd_optimizer_step(optimizer.get(), nullptr, nullptr));
+        if (in_two) {
+          NXD_TEST_OK(nxd_ddp_finish(ddp.get(), nullptr, nullptr));
+          NXD_TEST_OK(nxd_optimizer_update(optimizer.get()));
+        } else {
+          NXD_TEST_OK(nxd_optimizer_step(optimizer.get(), nullptr, nullptr));
+        }
         NXD_TEST_CHECK(model.grads[0]->get(0) == 1);
         NXD_TEST_CHECK(model.grads[1]->get(39) == 1001);
         NXD_TEST_CHECK(std::fabs(model.params[0]->get(0) - (before - 0.5 * (1 + 0.25 * before))) <
                        1e-6);
         NXD_TEST_CHECK(model.params[2]->get(0) == nowhere);
+        // In the next step all take part again.
+        if (in_two) NXD_TEST_OK(nxd_ddp_finish(ddp.get(), nullptr, nullptr));
+        NXD_TEST_OK(in_two ? nxd_optimizer_update(optimizer.get())
+                           : nxd_optimizer_step(optimizer.get(), nullptr, nullptr));
+        NXD_TEST_CHECK(model.params[2]->get(0) != nowhere);
         return 0;
       });
     }
@@ -454,7 +466,8 @@ void ranks_that_differ(void**) {
       {[](BufferModel&, nxd_ddp_options_t& o) { o.broadcast = -1; },
        "broadcast: expected an NXD_TOGGLE_*, got -1"},
       {[](BufferModel&, nxd_ddp_options_t& o) { o.bucket_bytes = -5; },
-       "bucket_bytes: expected at least 0, got -5"}};
+       "bucket_bytes: expected at least 0, got -5"},
+      {[](BufferModel&, nxd_ddp_options_t& o) { o.reserved = 9; }, "reserved: expected 0, got 9"}};
   on_ranks<int>(2, [](nxd_context_t* ctx, int rank, int) {
     for (const Difference& difference : differences) {
       BufferModel model({{3}, {2}}, NXD_DTYPE_F32, NXD_DTYPE_F32);

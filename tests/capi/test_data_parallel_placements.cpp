@@ -399,6 +399,44 @@ void other_groups(void**) {
   });
 }
 
+// Where tensor-parallel groups are rings, the ranks of a copy are no run of numbers: two rings of
+// 32 on a host of 64. All ranks find the norm of one process that has the whole.
+void norm_over_rings(void**) {
+  constexpr int kRing = 32;
+  for (const int32_t zero_stage : {0, 1}) {
+    const std::vector<double> norms =
+        on_ranks<double>(2 * kRing, [&](nxd_context_t* ctx, int, int) {
+          nxd_parallel_options_t layout = NXD_PARALLEL_OPTIONS_INIT;
+          layout.tensor_parallel_size = kRing;
+          layout.platform = NXD_PLATFORM_TRN2;
+          layout.lnc_size = 2;
+          NXD_TEST_OK(nxd_init_model_parallel(ctx, &layout));
+          int32_t place = -1;
+          NXD_TEST_OK(nxd_parallel_get_rank(ctx, NXD_AXIS_TENSOR, &place));
+          BufferModel model({{1}}, NXD_DTYPE_F32, NXD_DTYPE_F32);
+          nxd_ddp_options_t options = NXD_DDP_OPTIONS_INIT;
+          options.zero_stage = zero_stage;
+          options.reduce = NXD_REDUCE_AVG;
+          Ddp ddp;
+          nxd_optimizer_t* made = nullptr;
+          const nxd_placement_t sharded = NXD_PLACEMENT_SHARDED;
+          if (!NXD_TEST_OK(model.create_ddp(ctx, options, ddp)) ||
+              !NXD_TEST_OK(nxd_ddp_set_placements(ddp.get(), &sharded, nullptr, nullptr, 1)) ||
+              !NXD_TEST_OK(nxd_optimizer_create_sgd_ddp(ddp.get(), nullptr, &made))) {
+            return 0.0;
+          }
+          const Optimizer optimizer(made);
+          model.grads[0]->set(0, place + 1);
+          nxd_step_report_t report{};
+          report.struct_size = sizeof report;
+          NXD_TEST_OK(nxd_optimizer_step(optimizer.get(), nullptr, &report));
+          return report.norm;
+        });
+    const double want = std::sqrt(kRing * (kRing + 1) * (2 * kRing + 1) / 6.0);
+    for (const double norm : norms) assert_true(norm == want);
+  }
+}
+
 void lost_peer(void**) {
   on_ranks<int>(4, [&](nxd_context_t* ctx, int rank, int) {
     init_layout(ctx, {2, 1, 2, 0});
@@ -424,6 +462,7 @@ int main() {
                               cmocka_unit_test(stochastic_rounding),
                               cmocka_unit_test(bad_calls),
                               cmocka_unit_test(other_groups),
+                              cmocka_unit_test(norm_over_rings),
                               cmocka_unit_test(lost_peer)};
   return cmocka_run_group_tests(tests, nullptr, nullptr);
 }

@@ -158,12 +158,15 @@ void beyond_f32(void**) {
       };
       nxd_step_report_t report;
       constexpr double kInfinity = std::numeric_limits<double>::infinity();
-      for (const double scale : {1e39, -1e39, kInfinity, -kInfinity, std::nan("")}) {
+      for (const double scale : {1e39, -1e39, 1e-39, -1e-50, kInfinity, -kInfinity, std::nan("")}) {
         NXD_TEST_REFUSED(step(scale, 0, report), NXD_ERROR_INVALID_ARGUMENT, "scale: expected");
         NXD_TEST_CHECK(model.bytes() == before);
       }
       NXD_TEST_OK(step(FLT_MAX, 0, report));
       NXD_TEST_CHECK(report.skipped == 1 && report.norm > FLT_MAX && model.bytes() == before);
+      // The factor, 4e-41, has lost digits in F32.
+      NXD_TEST_OK(step(1e20, 1e-10, report));
+      NXD_TEST_CHECK(report.skipped == 1 && report.norm > 1e30 && model.bytes() == before);
       // Clipped, they fit.
       NXD_TEST_OK(step(FLT_MAX, 1, report));
       NXD_TEST_CHECK(report.skipped == 0 && report.norm > FLT_MAX);

@@ -241,6 +241,8 @@ static void cannot_start(void** state) {
   options.argv = argv;
   options.num_processes = -1;
   REFUSED(nxd_spawn(&options, &job), NXD_ERROR_INVALID_ARGUMENT, "num_processes");
+  options.num_processes = 65537;
+  REFUSED(nxd_spawn(&options, &job), NXD_ERROR_INVALID_ARGUMENT, "expected 0 to 65536, got 65537");
   options.num_processes = 1;
   options.omp_num_threads = -1;
   REFUSED(nxd_spawn(&options, &job), NXD_ERROR_INVALID_ARGUMENT, "omp_num_threads");

@@ -352,6 +352,75 @@ void losses_stay_or_are_shared(void**) {
   });
 }
 
+// A rank that trains while another evaluates would get the gradients of another run: all ranks of
+// the pipeline fail before a message goes, data-parallel ones that share the loss with them, and
+// the next run goes well.
+void ranks_run_the_same(void**) {
+  struct Slip {
+    int32_t given;  // by one rank, where the others train
+    const char *own, *others;
+  };
+  for (const Slip slip : {Slip{0, "training: expected the same on all ranks, got 0 on rank 1 and 1",
+                               "training: expected the same on all ranks, got 0 on rank 1 and 1"},
+                          Slip{2, "training: expected 0 or 1, got 2", "rank 1 rejected"}}) {
+    on_ranks<int>(4, [&](nxd_context_t* ctx, int rank, int) {
+      if (!NXD_TEST_OK(make_parallel(ctx, 2))) return 0;
+      const int stage = rank / 2;
+      const Cut cut{2, 1, 2};
+      SkipNet net(cut), alone(cut);
+      const Boundaries boundaries(cut, stage, SkipNet::kLayers, SkipNet::values_before);
+      nxd_pp_callbacks_options_t options = options_of({2, 1, 2, NXD_PP_SCHEDULE_DEFAULT});
+      options.broadcast_and_average_loss = 1;
+      Pp pp, reference;
+      if (!NXD_TEST_OK(boundaries.create(ctx, options, net.callbacks(false), pp))) return 0;
+      if (!NXD_TEST_OK(boundaries.create(ctx, options, alone.callbacks(false), reference)))
+        return 0;
+      double loss = -1, want = -1;
+      // The pipelines are ranks 0 and 2, and ranks 1 and 3.
+      const bool slips = rank % 2 == 1;
+      const char* part = rank == 1 ? slip.own : rank == 3 ? slip.others : "";
+      const nxd_status_t status = nxd_pp_run(pp.get(), rank == 1 ? slip.given : 1, &loss);
+      NXD_TEST_REFUSED(status, NXD_ERROR_INVALID_ARGUMENT, part);
+      NXD_TEST_CHECK(loss == 0);
+      if (slips) NXD_TEST_CHECK(net.grads == alone.grads);
+      std::fill(net.grads.begin(), net.grads.end(), 0);
+      NXD_TEST_OK(nxd_pp_run(pp.get(), 1, &loss));
+      NXD_TEST_OK(nxd_pp_run(reference.get(), 1, &want));
+      NXD_TEST_CHECK(loss == want && net.grads == alone.grads);
+      return 0;
+    });
+  }
+}
+
+// A layout that comes later has other data-parallel groups. A pipeline shares its loss over those
+// of the layout that it was made in.
+void losses_after_another_layout(void**) {
+  on_ranks<int>(
+      4,
+      [](nxd_context_t* ctx, int rank, int) {
+        if (!NXD_TEST_OK(make_parallel(ctx, 2))) return 0;
+        const Cut cut{2, 1, 2};
+        SkipNet net(cut);
+        const Boundaries boundaries(cut, rank / 2, SkipNet::kLayers, SkipNet::values_before);
+        nxd_pp_callbacks_options_t options = options_of({2, 1, 2, NXD_PP_SCHEDULE_DEFAULT});
+        options.broadcast_and_average_loss = 1;
+        Pp pp;
+        if (!NXD_TEST_OK(boundaries.create(ctx, options, net.callbacks(false), pp))) return 0;
+        double before = -1, after = -2;
+        NXD_TEST_OK(nxd_pp_run(pp.get(), 1, &before));
+        NXD_TEST_OK(nxd_destroy_model_parallel(ctx));
+        NXD_TEST_OK(nxd_pp_run(pp.get(), 1, &after));
+        NXD_TEST_CHECK(before == after);
+        nxd_parallel_options_t layout = NXD_PARALLEL_OPTIONS_INIT;
+        layout.tensor_parallel_size = 2;
+        NXD_TEST_OK(nxd_init_model_parallel(ctx, &layout));
+        NXD_TEST_OK(nxd_pp_run(pp.get(), 1, &after));
+        NXD_TEST_CHECK(before == after);
+        return 0;
+      },
+      10000);
+}
+
 // Buffers are as many as the schedule needs at once, from the first run to the last.
 void memory_is_bounded(void**) {
   for (const Shape shape :
@@ -398,6 +467,7 @@ int main() {
   const CMUnitTest tests[] = {
       cmocka_unit_test(against_recorded_losses), cmocka_unit_test(gradients_of_the_network),
       cmocka_unit_test(every_cut_and_schedule),  cmocka_unit_test(losses_stay_or_are_shared),
+      cmocka_unit_test(ranks_run_the_same),      cmocka_unit_test(losses_after_another_layout),
       cmocka_unit_test(memory_is_bounded),
   };
   return cmocka_run_group_tests(tests, nullptr, nullptr);

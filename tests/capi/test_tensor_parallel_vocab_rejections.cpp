@@ -108,6 +108,8 @@ std::vector<Slip<Arguments>> slips_of_embeddings() {
       {&kEmbedding, "options.struct_size", [](Arguments& a) { a.embedding.struct_size = 3; },
        NXD_ERROR_ABI_MISMATCH},
       // Good arguments, but others than those of the peers.
+      {&kEmbedding, "digest of the shape of the ids: expected the same on all ranks",
+       [](Arguments& a) { turn(a.pi), turn(a.py); }},
       {&kEmbedding, "digest of the ids: expected the same on all ranks",
        [](Arguments& a) { a.ids.set(0, 7); }},
       {&kEmbedding, "number of ids: expected the same on all ranks, got 10 on rank 1 and 12 on",
@@ -183,8 +185,11 @@ std::vector<Slip<Arguments>> slips_of_losses() {
       {&kLoss, "options.struct_size", [](Arguments& a) { a.entropy.struct_size = 3; },
        NXD_ERROR_ABI_MISMATCH},
       // Good arguments, but others than those of the peers.
+      {&kLoss, "digest of the shape of the logits: expected the same on all ranks",
+       [](Arguments& a) { turn(a.pz), turn(a.pi), turn(a.pl), turn(a.ps, 1); }},
       {&kLoss, "digest of the labels: expected the same on all ranks",
        [](Arguments& a) { a.ids.set(0, 7); }},
+      {&kLoss, "reserved: expected 0, got -1", [](Arguments& a) { a.entropy.reserved = -1; }},
       {&kLossBackward, "label_smoothing: expected the same on all ranks, got 0 on rank 0 and 0.1",
        [](Arguments& a) { a.entropy.label_smoothing = 0.1; }},
       {&kLoss, "columns of the logits: expected the same on all ranks, got 3 on rank 1 and 4 on",

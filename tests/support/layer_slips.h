@@ -4,6 +4,7 @@
 #pragma once
 
 #include <functional>
+#include <utility>
 #include <vector>
 
 #include "support/layer_arrays.h"
@@ -26,6 +27,12 @@ struct Slip {
 
 // A shape that is kept by the caller's struct.
 inline void reshape(DLTensor* tensor, int dim, int64_t size) { tensor->shape[dim] = size; }
+
+// A shape of as many elements, with two sizes the other way round, in C order.
+inline void turn(DLTensor* tensor, int dim = 0) {
+  std::swap(tensor->shape[dim], tensor->shape[dim + 1]);
+  tensor->strides = nullptr;
+}
 
 template <class Arguments>
 void check_slips(nxd_context_t* ctx, int rank, const std::vector<Slip<Arguments>>& slips) {

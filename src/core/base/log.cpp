@@ -16,7 +16,7 @@ namespace {
 
 // A replaced callback lives on until the last line in flight has left it.
 struct Sink {
-  nxd_log_fn callback;
+  nxd_log_fn callback;  // null: lines go to stderr
   void* user_data;
   nxd_destroy_fn destroy;
   ~Sink() {
@@ -67,7 +67,7 @@ void emit(nxd_log_level_t level, const std::string& message) noexcept {
     std::lock_guard<std::mutex> lock(s.mutex);
     sink = s.sink;
   }
-  if (sink) {
+  if (sink && sink->callback) {
     try {
       sink->callback(level, message.c_str(), sink->user_data);
     } catch (...) {
@@ -134,7 +134,7 @@ void set_log_level(nxd_log_level_t level) {
 
 void set_log_callback(nxd_log_fn callback, void* user_data, nxd_destroy_fn destroy) {
   std::shared_ptr<Sink> fresh;
-  if (callback) {
+  if (callback || destroy) {
     fresh = std::make_shared<Sink>();
     fresh->callback = callback;
     fresh->user_data = user_data;

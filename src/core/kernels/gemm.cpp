@@ -28,6 +28,7 @@
 #include <optional>
 #include <vector>
 
+#include "core/base/buffer_limit.h"
 #include "core/base/dtype.h"
 #include "core/base/profiler.h"
 #include "core/kernels/elementwise.h"
@@ -344,8 +345,11 @@ void gemm(const GemmArgs& given) {
 double measure_gemm_peak(nxd_dtype_t dtype, int64_t n) {
   check_argument(dtype == NXD_DTYPE_F32 || dtype == NXD_DTYPE_BF16,
                  "dtype: expected f32 or bf16, got ", dtype_name(dtype));
-  check_argument(n > 0, "n: expected a positive size, got ", n);
-  const size_t bytes = static_cast<size_t>(n) * static_cast<size_t>(n) * dtype_size(dtype);
+  check_argument(n > 0, "size: expected a positive number, got ", n);
+  const auto edge = static_cast<size_t>(n);
+  check_argument(edge <= kBufferLimit / dtype_size(dtype) / edge,
+                 "size: expected matrices that fit in memory, got an edge of ", n);
+  const size_t bytes = edge * edge * dtype_size(dtype);
   Workspace a;
   Workspace b;
   Workspace c;

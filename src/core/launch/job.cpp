@@ -27,6 +27,8 @@ namespace {
 constexpr int64_t kReportGraceMs = 3000;
 constexpr int64_t kTermGraceMs = 2000;
 
+constexpr int kMostProcesses = 65536;
+
 const char* const kLoopback = "127.0.0.1";
 
 std::vector<std::string> own_arguments() {
@@ -69,9 +71,9 @@ void send_signal(const Fd& handle, pid_t pid, int signal_number) {
 int default_size() {
   const auto of_nxd = env::get_int("NEURON_NUM_DEVICES");
   const int64_t size = of_nxd ? *of_nxd : env::get_int("NEURONCORE_NUM_DEVICES").value_or(1);
-  check_argument(size >= 1 && size <= 65536,
-                 of_nxd ? "NEURON_NUM_DEVICES" : "NEURONCORE_NUM_DEVICES",
-                 ": expected 1 to 65536, got ", size);
+  check_argument(size >= 1 && size <= kMostProcesses,
+                 of_nxd ? "NEURON_NUM_DEVICES" : "NEURONCORE_NUM_DEVICES", ": expected 1 to ",
+                 kMostProcesses, ", got ", size);
   return static_cast<int>(size);
 }
 
@@ -81,7 +83,8 @@ Job::Job(int size, int omp_num_threads, std::vector<std::string> arguments) {
   const std::string evidence = launch_evidence();
   check_state(evidence.empty(), "nxd_spawn: this process was itself started by a launcher (",
               evidence, " is set), and must not start another job");
-  check_argument(size >= 0, "options.num_processes: expected 0 or more, got ", size);
+  check_argument(size >= 0 && size <= kMostProcesses, "options.num_processes: expected 0 to ",
+                 kMostProcesses, ", got ", size);
   if (size == 0) size = default_size();
   check_argument(omp_num_threads >= 0, "options.omp_num_threads: expected 0 or more, got ",
                  omp_num_threads);

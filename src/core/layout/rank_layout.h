@@ -45,6 +45,8 @@ class RankLayout {
     int rank_in_group;
   };
   Place find(nxd_axis_t axis, int rank) const;
+  // World rank of a position.
+  int rank_at(int position) const;
 
  private:
   enum class Order { kAscending, kStrided, kRing };
@@ -59,7 +61,6 @@ class RankLayout {
   void check_ring() const;
   Span span(nxd_axis_t axis) const;
   bool listed_by_rank(nxd_axis_t axis) const;
-  int rank_at(int position) const;
   int position_of(int rank) const;
 
   ParallelOptions options_;

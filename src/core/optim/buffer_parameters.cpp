@@ -24,8 +24,10 @@ nxd_dtype_t dtype_of(const DLDataType& type) {
 }
 
 Shape shape_of(const DLTensor& tensor, const std::string& what) {
-  check_argument(tensor.ndim >= 0 && (tensor.shape || tensor.ndim == 0), what, ": expected ",
-                 tensor.ndim, " sizes, got ", tensor.ndim < 0 ? "a negative number" : "NULL");
+  check_argument(tensor.ndim >= 0 && tensor.ndim <= kMostDims, what, ": expected 0 to ", kMostDims,
+                 " dimensions, got ", tensor.ndim);
+  check_argument(tensor.shape || tensor.ndim == 0, what, ": expected ", tensor.ndim,
+                 " sizes, got NULL");
   const Shape shape(tensor.shape, tensor.shape + tensor.ndim);
   for (const int64_t size : shape) {
     check_argument(size >= 0, what, ": expected sizes of at least 0, got ", shape_text(shape));

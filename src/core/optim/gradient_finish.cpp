@@ -27,9 +27,10 @@ std::string rejection_of(const FinishOptions& options) {
     return text("scale: expected a finite number, got ", options.scale);
   }
   // Kernels multiply by it in F32.
-  if (std::fabs(options.scale) > std::numeric_limits<float>::max()) {
-    return text("scale: expected a number that f32 has, at most ",
-                std::numeric_limits<float>::max(), ", got ", options.scale);
+  using Limits = std::numeric_limits<float>;
+  if (!(std::fabs(options.scale) >= Limits::min() && std::fabs(options.scale) <= Limits::max())) {
+    return text("scale: expected a number that f32 has, from ", Limits::min(), " to ",
+                Limits::max(), ", got ", options.scale);
   }
   if (!(options.max_norm >= 0) || std::isinf(options.max_norm)) {
     return text("max_norm: expected a finite number of at least 0, got ", options.max_norm);
@@ -43,6 +44,12 @@ std::string rejection_of(const FinishOptions& options) {
                 options.reduce);
   }
   return "";
+}
+
+// True where ranks have agreed on nothing but that the options are bad.
+bool is_rejection(nxd_status_t status) {
+  return status == NXD_ERROR_INVALID_ARGUMENT || status == NXD_ERROR_UNSUPPORTED ||
+         status == NXD_ERROR_ABI_MISMATCH;
 }
 
 // A span of gradient elements that this rank has to finish.
@@ -153,12 +160,14 @@ std::vector<char> used_map_of(ParameterSource& source, GradientReducer* reducer)
 }
 
 Proposal proposal_of(ParameterSource& source, GradientReducer* reducer,
-                     const FinishOptions& options, const std::string& why_partial) {
+                     const FinishOptions& options, const UpdatePlan& update) {
   const OptimizerGroups& groups = source.groups();
   Proposal proposal(groups.world_rank);
   const std::string wrong = rejection_of(options);
   const FinishOptions plan = wrong.empty() ? options : FinishOptions{};
-  proposal.reject(NXD_ERROR_INVALID_ARGUMENT, wrong).reject(NXD_ERROR_INVALID_STATE, why_partial);
+  proposal.attempt([&] { options.given.rethrow(); });
+  proposal.reject(NXD_ERROR_INVALID_ARGUMENT, wrong);
+  proposal.reject(NXD_ERROR_INVALID_STATE, update.why_partial);
   if (plan.max_norm > 0) proposal.reject(NXD_ERROR_UNSUPPORTED, source.why_no_clipping());
   Hash used;
   proposal.attempt([&] {
@@ -173,6 +182,12 @@ Proposal proposal_of(ParameterSource& source, GradientReducer* reducer,
   const int stages = groups.pipeline ? groups.pipeline->size() : 1;
   proposal.same_within(stage, stages, "number of trainable parameters",
                        static_cast<double>(source.size()));
+  // Copies of a parameter that are updated otherwise would part for good.
+  proposal.same_within(stage, stages, "updates made so far (-1: none is to be made)",
+                       static_cast<double>(update.updates));
+  proposal.same_within(stage, stages,
+                       "digest of the update rule, hyperparameters, groups and schedule",
+                       update.digest);
   proposal.compare_within(stage, stages, used.folded());
   return proposal;
 }
@@ -180,15 +195,13 @@ Proposal proposal_of(ParameterSource& source, GradientReducer* reducer,
 }  // namespace
 
 bool agree_on_finish(ParameterSource& source, GradientReducer* reducer,
-                     const FinishOptions& options, const std::string& why_partial) {
+                     const FinishOptions& options, const UpdatePlan& update) {
   try {
     if (reducer) reducer->start_rest();
-    return agree(source.groups().all(), proposal_of(source, reducer, options, why_partial)).front();
+    return agree(source.groups().all(), proposal_of(source, reducer, options, update)).front();
   } catch (const Error& error) {
-    const bool rejected =
-        error.status() == NXD_ERROR_INVALID_ARGUMENT || error.status() == NXD_ERROR_UNSUPPORTED;
-    if (reducer && !rejected) reducer->abandon();
-    check_state(why_partial.empty(), why_partial);  // whatever became of the peers
+    if (reducer && !is_rejection(error.status())) reducer->abandon();
+    check_state(update.why_partial.empty(), update.why_partial);  // whatever became of the peers
     throw;
   }
 }
@@ -229,6 +242,7 @@ double finish_in_place(ParameterSource& source, GradientReducer& reducer,
     const bool same_used_map = agree_on_finish(source, &reducer, options);
     return finish(source, reducer, options, same_used_map);
   });
+  reducer.keep_for_update();
   apply_factor(source, finished);
   check_state(finished.finite || !options.check_finite, "rank ", source.groups().world_rank,
               ": the norm of the gradients is ", finished.norm, "; they are left unclipped");

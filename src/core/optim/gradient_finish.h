@@ -3,6 +3,7 @@
 #include <string>
 #include <vector>
 
+#include "core/agree/outcome.h"
 #include "core/optim/bucket_plan.h"
 #include "core/optim/gradient_reducer.h"
 #include "core/optim/parameter_source.h"
@@ -16,6 +17,7 @@ struct FinishOptions {
   double norm_type = 2;
   nxd_reduce_t reduce = NXD_REDUCE_SUM;  // over data-parallel ranks, where no ddp says otherwise
   bool check_finite = true;
+  Outcome given = {};  // why a caller's options could not be read, which all ranks are to hear
 };
 
 // Gradients that are complete but for a factor: the scale, and the clip where the norm exceeds it.
@@ -26,14 +28,23 @@ struct FinishedGradients {
   std::vector<char> present;  // of each parameter: it has a gradient
 };
 
+// The ranks of a stage must have this alike to make the same updates.
+struct UpdatePlan {
+  int64_t updates = -1;  // made so far; -1: none is to be made
+  uint32_t digest = 0;   // of the rule, the hyperparameters and the schedule
+  // Why this rank's values are rejected, with INVALID_STATE on all ranks; "" when they are
+  // complete.
+  std::string why_partial{};
+};
+
 // INVALID_ARGUMENT, on all ranks of the groups, unless all have the same options and as many
-// parameters. UNSUPPORTED if the norm that clipping needs is not known. After these two the step
-// may be finished with other options; other failures end it. reducer: the one that has begun to
-// reduce the gradients; null for none. why_partial: why this rank's values are rejected, with
-// INVALID_STATE on all ranks; "" when they are complete. Gives true if all ranks of the stage
-// have the same gradients.
+// parameters; ABI_MISMATCH for a struct that cannot be read. UNSUPPORTED if the norm that clipping
+// needs is not known. After these three the step may be finished with other options; other failures
+// end it. The same unless ranks of a stage have the same plan. reducer: the one that has begun to
+// reduce the gradients; null for none. Gives true if all ranks of the stage have the same
+// gradients.
 bool agree_on_finish(ParameterSource& source, GradientReducer* reducer,
-                     const FinishOptions& options, const std::string& why_partial = "");
+                     const FinishOptions& options, const UpdatePlan& update = {});
 
 // Completes the reduction, sums over gradient groups and takes the norm, in this order; gradients
 // are not scaled yet. With a scattering reducer each rank's part is complete. Collective over all

@@ -12,22 +12,25 @@ namespace nxd {
 namespace {
 
 // The parts of all ranks, in one call. The order is that of sums over the groups one after the
-// other, each in rank order.
+// other, each in rank order. Ranks of a layout are no sums of steps along its axes: on some
+// platforms tensor-parallel groups are rings.
 double norm_over_world(const OptimizerGroups& groups, bool over_data, double own, double type) {
   std::vector<double> parts(static_cast<size_t>(groups.world->size()));
   groups.world->run(Call::all_gather(&own, parts.data(), 1, NXD_DTYPE_F64));
-  const int me = groups.world_rank;
-  const std::vector<int> alone{me};
-  const auto over = [type](const std::vector<int>& ranks, const auto& part_of) {
+  const int tensor = groups.tensor->size(), data = groups.data->size();
+  const int first_copy = over_data ? 0 : groups.data->rank();
+  const auto part_of = [&](int p, int d, int t) {
+    const auto place = static_cast<size_t>((p * data + d) * tensor + t);
+    return parts[static_cast<size_t>(groups.ranks_by_place[place])];
+  };
+  const auto over = [type](int begin, int end, const auto& part) {
     double total = 0;
-    for (const int rank : ranks) total = joined_norm(total, part_of(rank), type);
+    for (int i = begin; i < end; ++i) total = joined_norm(total, part(i), type);
     return total;
   };
-  return over(over_data ? groups.data->ranks() : alone, [&](int d) {
-    return over(groups.pipeline->ranks(), [&](int p) {
-      return over(groups.tensor->ranks(),
-                  [&](int t) { return parts[static_cast<size_t>(t + (p - me) + (d - me))]; });
-    });
+  return over(first_copy, over_data ? data : first_copy + 1, [&](int d) {
+    return over(0, groups.pipeline->size(),
+                [&](int p) { return over(0, tensor, [&](int t) { return part_of(p, d, t); }); });
   });
 }
 
@@ -66,7 +69,10 @@ GradientFactor factor_of(double joined, const FinishOptions& options) {
     out.factor *= clip;
   }
   // No element is larger than the norm. If that is beyond F32 the multiplied gradients may be, too.
-  if (out.norm * clip > std::numeric_limits<float>::max()) out.finite = false;
+  // A factor below F32's normal numbers would lose its digits there, or become 0.
+  using Limits = std::numeric_limits<float>;
+  const bool vanishes = out.norm > 0 && std::fabs(out.factor) < Limits::min();
+  if (out.norm * clip > Limits::max() || vanishes) out.finite = false;
   return out;
 }
 

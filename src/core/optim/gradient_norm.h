@@ -19,7 +19,7 @@ double norm_over_ranks(const OptimizerGroups& groups, bool over_data, double own
 struct GradientFactor {
   double norm = 0;     // of the scaled gradients, before clipping
   double factor = 1;   // the scale, and the clip where the norm exceeds it
-  bool finite = true;  // and within F32 once they are multiplied
+  bool finite = true;  // and within F32, as is the factor, once they are multiplied
 };
 // It follows from the joined parts of all ranks.
 GradientFactor factor_of(double joined, const FinishOptions& options);

@@ -169,6 +169,7 @@ void GradientReducer::mark(size_t parameter, bool used) {
                  " parameters, got ", parameter);
   check_state(!marked_[parameter], "parameter ", source_->info(parameter).name,
               ": its gradient was marked in this step already");
+  kept_for_update_ = false;
   marked_[parameter] = 1;
   unused_[parameter] = used ? 0 : 1;
   const int bucket = plan_.bucket_of(parameter);
@@ -206,6 +207,7 @@ void GradientReducer::start_rest() {
 }
 
 const std::vector<char>& GradientReducer::wait(bool same_used_map) {
+  kept_for_update_ = false;
   or_reset([&] {
     const bool overlaps = options_.overlap && !alone();
     // The used map comes behind them: ranks have started different numbers before they came here.

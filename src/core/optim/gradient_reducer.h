@@ -72,6 +72,11 @@ class GradientReducer {
   // By parameter: this rank has a gradient in this step so far.
   const std::vector<char>& used_map();
 
+  // The outcome of wait() is for an update that comes later, until the next mark or wait().
+  void keep_for_update() { kept_for_update_ = true; }
+  // By parameter: such an update has a gradient for it.
+  const std::vector<char>& used_by_update() { return kept_for_update_ ? present_ : used_map(); }
+
   uint64_t buffer_bytes() const;
 
  private:
@@ -115,6 +120,7 @@ class GradientReducer {
   std::vector<size_t> unmarked_;  // of each bucket: how many are
   std::vector<char> own_;         // this rank has a gradient; known once the bucket is filled
   std::vector<char> present_;     // of the last wait()
+  bool kept_for_update_ = false;  // present_ is
   size_t next_ = 0;               // bucket to start
   std::deque<Flight> flights_;
 };

@@ -3,10 +3,13 @@
 #include <fnmatch.h>
 
 #include <algorithm>
+#include <bit>
 #include <optional>
+#include <string_view>
 #include <utility>
 
 #include "core/base/dtype.h"
+#include "core/base/hash.h"
 #include "core/base/suggestions.h"
 #include "core/kernels/elementwise.h"
 #include "core/layout/random_rows.h"
@@ -40,6 +43,34 @@ std::string escaped(const std::string& pattern) {
     out += c;
   }
   return out;
+}
+
+// A digest of all that decides on an update, memory apart.
+uint32_t rule_digest(const UpdateRule& rule, const OptimizerSettings& settings) {
+  Hash hash;
+  const auto add_number = [&hash](double value) {
+    hash.add(std::bit_cast<uint64_t>(value + 0.0));  // without a negative zero
+  };
+  const auto add_integer = [&hash](int64_t value) { hash.add(static_cast<uint64_t>(value)); };
+  hash.add(std::string_view(rule.kind()));
+  add_integer(rule.bf16_update());
+  UpdateSpan some;
+  some.learning_rate = 1;
+  if (const auto form = rule.form(some, rule.defaults())) {
+    hash.add(std::string_view(form->attributes));
+    for (const double number : form->numbers) add_number(number);
+  }
+  for (const Hyperparameters& group : settings.groups) {
+    for (const double value : group.values) add_number(value);
+  }
+  for (const int group : settings.group_of) add_integer(group);
+  const LearningRateSchedule& schedule = settings.schedule;
+  for (const int64_t value :
+       {int64_t{schedule.kind}, schedule.warmup_steps, schedule.total_steps}) {
+    add_integer(value);
+  }
+  add_number(schedule.final_factor);
+  return hash.folded();
 }
 
 // Narrows a span of an update to some of its elements. Its states are put in storage.
@@ -166,14 +197,13 @@ void Optimizer::step(const FinishOptions& options, nxd_step_report_t* report) {
   source_->check_usable();
   StepRecorder* records = recorder();
   GradientReducer* reducer = records ? nullptr : reducer_.get();
-  if (const std::string partial = why_partial(); !partial.empty()) {
-    agree_on_finish(*source_, reducer, options, partial);
-  }
+  const UpdatePlan plan{updates_, rule_digest(*rule_, settings_), why_partial()};
+  if (!plan.why_partial.empty()) agree_on_finish(*source_, reducer, options, plan);
   outcome_ = {NXD_PARAMETER_STATE_OLD, source_->step()};
   nxd_step_report_t done{};
   done.learning_rate = learning_rate(0);
-  const bool same_used_map =
-      before_update(outcome_.step, [&] { return agree_on_finish(*source_, reducer, options); });
+  const bool same_used_map = before_update(
+      outcome_.step, [&] { return agree_on_finish(*source_, reducer, options, plan); });
   if (records && same_used_map) {
     record_step(options);
     if (report) {
@@ -216,7 +246,9 @@ void Optimizer::update() {
   outcome_ = {NXD_PARAMETER_STATE_OLD, source_->step()};
   FinishedGradients finished;
   for (size_t i = 0; i < source_->size(); ++i) {
-    finished.present.push_back(source_->buffers(i).grad != nullptr);
+    // A caller's buffers are there also where no rank has used their parameter.
+    const bool is_used = !ddp_ || reducer_->used_by_update()[i];
+    finished.present.push_back(is_used && source_->buffers(i).grad ? 1 : 0);
   }
   update_all(finished);
   ++updates_;

@@ -19,7 +19,11 @@ OptimizerGroups groups_of_layout(const Context& context) {
   groups.data = parallel.group(NXD_AXIS_DATA);
   groups.pipeline = parallel.group(NXD_AXIS_PIPELINE);
   const int spanned = groups.tensor->size() * groups.data->size() * groups.pipeline->size();
-  if (spanned == context.size()) groups.world = context.world();
+  if (spanned != context.size()) return groups;
+  groups.world = context.world();
+  for (int place = 0; place < spanned; ++place) {
+    groups.ranks_by_place.push_back(parallel.layout().rank_at(place));
+  }
   return groups;
 }
 

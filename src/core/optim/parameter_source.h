@@ -44,6 +44,8 @@ struct OptimizerGroups {
   // All ranks, where the others are the axes of a layout that span it; else null. One call over it
   // then takes the place of one over each.
   std::shared_ptr<ProcessGroup> world;
+  // With it: the world's ranks by (pipeline, data, tensor), the last one fastest.
+  std::vector<int> ranks_by_place;
 
   // Groups that together join all ranks.
   std::vector<ProcessGroup*> all() const;

@@ -3,6 +3,7 @@
 #include <string>
 #include <vector>
 
+#include "core/checkpoint/checkpoint_manifest.h"
 #include "core/optim/optimizer_settings.h"
 #include "core/optim/optimizer_state.h"
 #include "core/optim/update_rule.h"

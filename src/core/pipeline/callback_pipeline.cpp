@@ -14,12 +14,14 @@ namespace {
 PipelineValue read_value(const nxd_pp_value_t& given, const std::string& what) {
   check_argument(given.name, what, ".name: expected a name, got NULL");
   const std::string named = text(what, " (", given.name, ")");
-  check_argument(given.ndim >= 0, named, ".ndim: expected 0 or more, got ", given.ndim);
+  check_argument(given.ndim >= 0 && given.ndim <= kMostDims, named, ".ndim: expected 0 to ",
+                 kMostDims, ", got ", given.ndim);
   check_argument(given.shape || given.ndim == 0, named, ".shape: expected ", given.ndim,
                  " sizes, got NULL");
   check_argument(is_dtype(given.dtype), named, ".dtype: expected an NXD_DTYPE_*, got ",
                  given.dtype);
   flag(given.needs_grad, named, ".needs_grad");
+  check_argument(given.reserved == 0, named, ".reserved: expected 0, got ", given.reserved);
   PipelineValue value;
   value.name = given.name;
   if (given.ndim > 0) value.shape.assign(given.shape, given.shape + given.ndim);
@@ -125,14 +127,20 @@ std::shared_ptr<CallbackPipeline> CallbackPipeline::create(
 CallbackPipeline::CallbackPipeline(std::shared_ptr<Context> context,
                                    std::shared_ptr<CallbackStages> stages,
                                    std::shared_ptr<const Schedule> schedule, bool share_loss)
-    : stages_(std::move(stages)),
+    : world_rank_(context->rank()),
+      stages_(std::move(stages)),
       pipeline_(std::move(context), stages_, std::move(schedule), share_loss) {}
 
-double CallbackPipeline::run(bool training) {
-  check_state(!training || pipeline_.schedule().has_backward(), "training: the schedule ",
-              pipeline_.schedule().name(), " has no backward tasks");
+double CallbackPipeline::run(int32_t training) {
+  Proposal proposal(world_rank_, "pp_run");
+  proposal.attempt([&] {
+    flag(training, "training");
+    check_state(training == 0 || pipeline_.schedule().has_backward(), "training: the schedule ",
+                pipeline_.schedule().name(), " has no backward tasks");
+  });
+  pipeline_.agree_on_run(proposal.same("training", training));
   return pipeline_.run(
-      training, [this] { return stages_->loss(); }, NXD_REDUCE_AVG);
+      training == 1, [this] { return stages_->loss(); }, NXD_REDUCE_AVG);
 }
 
 }  // namespace nxd

@@ -24,13 +24,15 @@ class CallbackPipeline {
       const nxd_pp_value_t* inputs, const size_t* n_inputs, const nxd_pp_value_t* outputs,
       const size_t* n_outputs, const nxd_pp_stage_callbacks_t& callbacks);
 
-  double run(bool training);
+  // training: 0 or 1, as a caller gives it. A rank that gives another fails on all of the pipeline.
+  double run(int32_t training);
   Pipeline& pipeline() { return pipeline_; }
 
  private:
   CallbackPipeline(std::shared_ptr<Context> context, std::shared_ptr<CallbackStages> stages,
                    std::shared_ptr<const Schedule> schedule, bool share_loss);
 
+  const int world_rank_;
   std::shared_ptr<CallbackStages> stages_;
   Pipeline pipeline_;
 };

@@ -1,5 +1,6 @@
 #include "core/pipeline/pipeline.h"
 
+#include "core/agree/agree.h"
 #include "core/pipeline/timeline_file.h"
 
 namespace nxd {
@@ -19,9 +20,10 @@ Pipeline::Pipeline(std::shared_ptr<Context> context, std::shared_ptr<PipelineSta
                    std::shared_ptr<const Schedule> schedule, bool share_loss)
     : context_(std::move(context)),
       group_(context_->parallel().group(NXD_AXIS_PIPELINE)),
+      data_(context_->parallel().group(NXD_AXIS_DATA)),
       schedule_(std::move(schedule)),
       share_loss_(share_loss),
-      runner_(context_, std::move(stages), schedule_) {}
+      runner_(context_, std::move(stages), schedule_, share_loss) {}
 
 bool Pipeline::has_loss() const { return group_->rank() + 1 == group_->size(); }
 
@@ -37,11 +39,21 @@ double Pipeline::run(bool training, const std::function<double()>& own_loss, nxd
   return share_loss_ ? share(loss, reduce) : loss;
 }
 
+void Pipeline::agree_on_run(const Proposal& proposal) {
+  runner_.check_idle();
+  context_->check_usable();
+  try {
+    agree({group_.get()}, proposal);
+  } catch (const std::exception& e) {
+    if (share_loss_ && has_loss()) reject_on(*data_, "all_reduce", e.what());
+    throw;
+  }
+}
+
 double Pipeline::share(double loss, nxd_reduce_t reduce) {
-  const auto& data = context_->parallel().group(NXD_AXIS_DATA);
-  if (has_loss() && data->size() > 1) {
+  if (has_loss() && data_->size() > 1) {
     try {
-      data->run(Call::all_reduce(&loss, &loss, 1, NXD_DTYPE_F64, reduce));
+      data_->run(Call::all_reduce(&loss, &loss, 1, NXD_DTYPE_F64, reduce));
     } catch (const Error& e) {
       reject_on(*group_, "broadcast", e.what());
       throw;
@@ -52,7 +64,7 @@ double Pipeline::share(double loss, nxd_reduce_t reduce) {
 }
 
 void Pipeline::reject_sharing(const char* reason) noexcept {
-  if (has_loss()) reject_on(*context_->parallel().group(NXD_AXIS_DATA), "all_reduce", reason);
+  if (has_loss()) reject_on(*data_, "all_reduce", reason);
   reject_on(*group_, "broadcast", reason);
 }
 
@@ -63,7 +75,7 @@ void Pipeline::set_timeline(bool on) {
 }
 
 void Pipeline::write_timeline(const char* path) {
-  nxd::write_timeline(*context_, timeline_.get(), path);
+  nxd::write_timeline(*context_->world(), *group_, timeline_.get(), path);
 }
 
 }  // namespace nxd

@@ -4,6 +4,7 @@
 #include <memory>
 #include <string>
 
+#include "core/agree/proposal.h"
 #include "core/pipeline/pipeline_runner.h"
 
 namespace nxd {
@@ -23,6 +24,10 @@ class Pipeline {
   // the run. reduce: over data-parallel ranks. A rank whose run fails takes part in the sharing all
   // the same, so that it fails on the others too.
   double run(bool training, const std::function<double()>& own_loss, nxd_reduce_t reduce);
+  // Has the ranks of the pipeline agree on a run before it begins: those of one that trains would
+  // take the messages of another run for its own. Where they do not, the data-parallel ranks that
+  // wait for this pipeline's loss are told.
+  void agree_on_run(const Proposal& proposal);
   // Values have other shapes from the next run on.
   void reshape() { runner_.reshape(); }
 
@@ -40,7 +45,8 @@ class Pipeline {
   void reject_sharing(const char* reason) noexcept;
 
   const std::shared_ptr<Context> context_;
-  const std::shared_ptr<ProcessGroup> group_;  // pipeline-parallel
+  // Pipeline- and data-parallel: a layout that the context gets later is not this pipeline's.
+  const std::shared_ptr<ProcessGroup> group_, data_;
   const std::shared_ptr<const Schedule> schedule_;
   const bool share_loss_;
   PipelineRunner runner_;

@@ -51,6 +51,7 @@ std::string encode(const PipelineSide& side) {
   }
   out.string(side.schedule);
   out.number(static_cast<int64_t>(side.schedule_hash));
+  out.number(side.shares_loss ? 1 : 0);
   write_values(out, side.inputs);
   write_values(out, side.outputs);
   return out.take();
@@ -64,6 +65,7 @@ PipelineSide decode(const std::string& bytes) {
   }
   side.schedule = in.string();
   side.schedule_hash = static_cast<uint64_t>(in.number());
+  side.shares_loss = in.number() != 0;
   side.inputs = read_values(in);
   side.outputs = read_values(in);
   return side;
@@ -127,8 +129,10 @@ uint64_t hash_of(const Schedule& schedule) {
 
 }  // namespace
 
-PipelineSide PipelineSide::of(const Schedule& schedule, const PipelineStages& stages) {
+PipelineSide PipelineSide::of(const Schedule& schedule, const PipelineStages& stages,
+                              bool shares_loss) {
   PipelineSide side;
+  side.shares_loss = shares_loss;
   side.shape = schedule.shape();
   side.schedule = schedule.name();
   side.schedule_hash = hash_of(schedule);
@@ -153,6 +157,10 @@ std::string find_disagreement(const std::vector<PipelineSide>& sides,
     if (other.schedule_hash != first.schedule_hash) {
       return differ(text("the schedule ", first.schedule),
                     text("the schedule ", other.schedule, " of other tasks"));
+    }
+    if (other.shares_loss != first.shares_loss) {
+      return differ(text("broadcast_and_average_loss ", first.shares_loss ? 1 : 0),
+                    text(other.shares_loss ? 1 : 0));
     }
   }
   const PipelineShape& shape = first.shape;

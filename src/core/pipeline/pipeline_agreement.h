@@ -14,8 +14,9 @@ struct PipelineSide {
   std::string schedule;                                     // its name
   uint64_t schedule_hash = 0;                               // of all tasks
   std::vector<std::vector<PipelineValue>> inputs, outputs;  // of each chunk
+  bool shares_loss = false;
 
-  static PipelineSide of(const Schedule& schedule, const PipelineStages& stages);
+  static PipelineSide of(const Schedule& schedule, const PipelineStages& stages, bool shares_loss);
 };
 
 // A difference among these, by rank of the pipeline; "" for none. A pure function, so that ranks

@@ -49,6 +49,7 @@ struct PipelineRunner::Impl {
   const std::shared_ptr<PipelineStages> stages;
   const std::shared_ptr<const Schedule> schedule;
   const std::shared_ptr<ProcessGroup> group;
+  const bool shares_loss;
   const int rank;
   BufferPool pool;
   std::array<std::unique_ptr<MessageStream>, 2> incoming, outgoing;  // by flow; none with one rank
@@ -63,17 +64,19 @@ struct PipelineRunner::Impl {
   std::map<std::tuple<Flow, int, int>, PipelineBuffers> left;
 
   Impl(std::shared_ptr<Context> c, std::shared_ptr<PipelineStages> p,
-       std::shared_ptr<const Schedule> s)
+       std::shared_ptr<const Schedule> s, bool shares)
       : context(std::move(c)),
         stages(std::move(p)),
         schedule(std::move(s)),
         group(context->parallel().group(NXD_AXIS_PIPELINE)),
+        shares_loss(shares),
         rank(group->rank()),
         pool(group) {}
 
   const PipelineShape& shape() const { return schedule->shape(); }
   bool alone() const { return shape().ranks == 1; }
   Timeline* recorder() const { return timeline.get(); }
+  void check_idle() const { check_state(!running, "pipeline: a run is going on"); }
 
   void bind();
   void make_streams();
@@ -101,7 +104,7 @@ void PipelineRunner::Impl::bind() {
   // Without agreement there is no run.
   training.reset();
   evaluation.reset();
-  const PipelineSide own = PipelineSide::of(*schedule, *stages);
+  const PipelineSide own = PipelineSide::of(*schedule, *stages, shares_loss);
   agree_on_pipeline(*group, own,
                     Outcome::of(context->rank(), [&] { check_own(*schedule, *stages); }));
   pool.clear();
@@ -139,7 +142,7 @@ const P2pPlan& PipelineRunner::Impl::plan_for(bool training_run) {
 // --- A run ---------------------------------------------------------------------------------------
 
 void PipelineRunner::Impl::run(bool training_run) {
-  check_state(!running, "pipeline: a run is going on");
+  check_idle();
   context->check_usable();
   const P2pPlan& plan = plan_for(training_run);
   begin(plan);
@@ -342,8 +345,9 @@ std::string PipelineRunner::Impl::place_of(const Step* step) const {
 
 PipelineRunner::PipelineRunner(std::shared_ptr<Context> context,
                                std::shared_ptr<PipelineStages> stages,
-                               std::shared_ptr<const Schedule> schedule)
-    : impl_(std::make_unique<Impl>(std::move(context), std::move(stages), std::move(schedule))) {
+                               std::shared_ptr<const Schedule> schedule, bool shares_loss)
+    : impl_(std::make_unique<Impl>(std::move(context), std::move(stages), std::move(schedule),
+                                   shares_loss)) {
   impl_->bind();
 }
 
@@ -361,14 +365,16 @@ void PipelineRunner::reject(const Context& context) noexcept {
 const Schedule& PipelineRunner::schedule() const { return *impl_->schedule; }
 
 void PipelineRunner::reshape() {
-  check_state(!impl_->running, "pipeline: a run is going on");
+  impl_->check_idle();
   impl_->bind();
 }
 
 void PipelineRunner::run(bool training) { impl_->run(training); }
 
+void PipelineRunner::check_idle() const { impl_->check_idle(); }
+
 void PipelineRunner::set_timeline(std::shared_ptr<Timeline> timeline) {
-  check_state(!impl_->running, "pipeline: a run is going on");
+  impl_->check_idle();
   impl_->timeline = std::move(timeline);
 }
 

@@ -21,9 +21,9 @@ namespace nxd {
 class PipelineRunner {
  public:
   // Collective over the group. INVALID_ARGUMENT on all of its ranks when neighbours do not agree on
-  // schedule, values, shapes or dtypes: the message names the two stages.
+  // schedule, values, shapes or dtypes, or on what becomes of the loss: the message names the two.
   PipelineRunner(std::shared_ptr<Context> context, std::shared_ptr<PipelineStages> stages,
-                 std::shared_ptr<const Schedule> schedule);
+                 std::shared_ptr<const Schedule> schedule, bool shares_loss = false);
   ~PipelineRunner();
   PipelineRunner(const PipelineRunner&) = delete;
   PipelineRunner& operator=(const PipelineRunner&) = delete;
@@ -41,6 +41,8 @@ class PipelineRunner {
   // peer's task has that one's status and tells of it. TIMEOUT and PEER_LOST poison the group, as
   // after any failed message.
   void run(bool training = true);
+  // INVALID_STATE while a run goes on, as within its callbacks.
+  void check_idle() const;
 
   // Records what is done and when, from now on; null: no more.
   void set_timeline(std::shared_ptr<Timeline> timeline);

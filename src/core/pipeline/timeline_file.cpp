@@ -115,9 +115,8 @@ std::vector<RankTimeline> collect(ProcessGroup& world, const std::vector<Card>& 
 
 }  // namespace
 
-void write_timeline(Context& context, const Timeline* own, const char* path) {
-  ProcessGroup& world = *context.world();
-  const ProcessGroup& pipeline = *context.parallel().group(NXD_AXIS_PIPELINE);
+void write_timeline(ProcessGroup& world, const ProcessGroup& pipeline, const Timeline* own,
+                    const char* path) {
   static const std::vector<Timeline::Event> kNone;
   const auto& events = own ? own->events() : kNone;
   agree({&world}, Proposal(world.rank()).attempt([&] { check_path(path); }));

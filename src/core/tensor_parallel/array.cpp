@@ -10,8 +10,6 @@
 namespace nxd {
 namespace {
 
-constexpr int kMostDims = 64;
-
 nxd_dtype_t dtype_of(const DLDataType& type, const std::string& name) {
   const auto is = [&](int code, int bits) {
     return type.lanes == 1 && type.code == code && type.bits == bits;

@@ -1,8 +1,15 @@
 #include "core/tensor_parallel/array_checks.h"
 
 #include "core/base/dtype.h"
+#include "core/base/hash.h"
 
 namespace nxd {
+
+uint32_t digest_of(const Array::Shape& shape) {
+  Hash hash;
+  for (const int64_t size : shape) hash.add(static_cast<uint64_t>(size));
+  return hash.folded();
+}
 
 void check_shape(const Array& array, const std::string& name, const Array::Shape& expected) {
   check_argument(array.shape == expected, name, ": expected the shape ", shape_text(expected),

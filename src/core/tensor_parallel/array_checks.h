@@ -7,6 +7,9 @@
 
 namespace nxd {
 
+// A digest of a shape, for ranks to compare.
+uint32_t digest_of(const Array::Shape& shape);
+
 // Checks that layers share; INVALID_ARGUMENT names the array.
 void check_shape(const Array& array, const std::string& name, const Array::Shape& expected);
 // as: whose dtype is expected, such as "x".

@@ -62,6 +62,7 @@ void DropoutPlan::propose(Proposal& proposal, const DropoutPlan* plan) {
   same("shard_dim (-1: none)", [](Plan p) { return p.shard_dim_; });
   same("size of shard_dim", [](Plan p) { return p.shard_dim_ < 0 ? 0 : p.in_.size(p.shard_dim_); });
   same("transposed", [](Plan p) { return p.options_.transposed; });
+  same("digest of the shape", [](Plan p) { return digest_of(p.in_.shape); });
   same("digest of seed and name", [](Plan p) { return p.site_.key()[0] ^ p.site_.key()[1]; });
   same("digest of step and microbatch",
        [](Plan p) { return static_cast<uint32_t>(p.site_.draw() ^ (p.site_.draw() >> 32)); });

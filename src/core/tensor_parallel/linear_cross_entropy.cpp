@@ -123,6 +123,7 @@ void LinearLossPlan::propose(Proposal& proposal, const LinearLossPlan* plan) {
   same("sequence_dim (-1: none)", [](Plan p) { return p.sequence_dim(); });
   same("size of sequence_dim",
        [](Plan p) { return p.splits_sequence() ? p.arrays_.x.size(p.sequence_dim()) : 0; });
+  same("digest of the shape of x", [](Plan p) { return digest_of(p.arrays_.x.shape); });
   same("bias", [](Plan p) { return p.arrays_.bias.has_value(); });
   same("grad_x", [](Plan p) { return p.arrays_.grad_x.has_value(); });
   same("grad_weight", [](Plan p) { return p.arrays_.grad_weight.has_value(); });

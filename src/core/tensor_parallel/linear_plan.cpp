@@ -4,6 +4,7 @@
 
 #include "core/base/hash.h"
 #include "core/tensor_parallel/array_checks.h"
+#include "core/tensor_parallel/stacked_parts.h"
 
 namespace nxd {
 
@@ -155,6 +156,7 @@ void LinearPlan::propose(Proposal& proposal, const LinearPlan* plan) {
   same("size of sequence_dim",
        [](Plan p) { return p.splits_sequence() ? p.arrays_.x.size(p.sequence_dim()) : 0; });
   same_of_weights("bias", [](Plan, Weight w) { return w.bias ? 1.0 : 0.0; });
+  same("digest of the shape of x", [](Plan p) { return digest_of(p.arrays_.x.shape); });
   same("grad_x", [](Plan p) { return p.arrays_.grad_x.has_value(); });
   same_of_weights("grad_weight", [](Plan, Weight w) { return w.grad_weight ? 1.0 : 0.0; });
   same_of_weights("grad_bias", [](Plan, Weight w) { return w.grad_bias ? 1.0 : 0.0; });

@@ -157,6 +157,8 @@ void NormalizationPlan::propose(Proposal& proposal, const NormalizationPlan* pla
   same("sequence_parallel", [](Plan p) { return p.options_.sequence_parallel; });
   same("rows of x (0: each rank's own)",
        [](Plan p) { return p.options_.sequence_parallel ? 0 : p.rows(); });
+  same("digest of the shape of x (0: each rank's own)",
+       [](Plan p) { return p.options_.sequence_parallel ? 0 : digest_of(p.arrays_.x.shape); });
   same("eps", [](Plan p) { return p.options_.eps; });
   same("weight", [](Plan p) { return p.arrays_.weight.has_value(); });
   same("bias", [](Plan p) { return p.arrays_.bias.has_value(); });

@@ -105,6 +105,8 @@ void VocabLossPlan::propose(Proposal& proposal, const VocabLossPlan* plan) {
   same("dtype", [](Plan p) { return p.arrays_.logits.dtype; });
   same("columns of the logits", [](Plan p) { return p.arrays_.logits.last(); });
   TokenLosses::propose(proposal, plan ? &plan->tokens_ : nullptr);
+  same("digest of the shape of the logits",
+       [](Plan p) { return digest_of(p.arrays_.logits.shape); });
 }
 
 kernels::LogitShard VocabLossPlan::shard(const int64_t* labels) const {

@@ -3,6 +3,7 @@
 #include <array>
 
 #include "core/base/dtype.h"
+#include "core/tensor_parallel/array_checks.h"
 
 namespace nxd {
 
@@ -69,6 +70,7 @@ void RegionMapping::propose(Proposal& proposal, const RegionMapping* plan) {
   same("elements", [](Plan p) { return p.from_.count(); });
   same("dim", [](Plan p) { return p.dim_; });
   same("size of dim", [](Plan p) { return p.uses_dim() ? p.from_.size(p.dim_) : 0; });
+  same("digest of the shape", [](Plan p) { return digest_of(p.from_.shape); });
 }
 
 void RegionMapping::run(GroupCalls& calls) const {

@@ -85,6 +85,7 @@ void VocabEmbeddingPlan::propose(Proposal& proposal, const VocabEmbeddingPlan* p
   same("sequence_dim (-1: none)", [](Plan p) { return p.sequence_dim_; });
   same("size of sequence_dim",
        [](Plan p) { return p.splits_sequence() ? p.arrays_.y.size(p.sequence_dim_) : 0; });
+  same("digest of the shape of the ids", [](Plan p) { return digest_of(p.arrays_.ids.shape); });
 }
 
 kernels::Ids VocabEmbeddingPlan::ids() const {

@@ -186,12 +186,12 @@ void ModulePipeline::give_value(const NamedParameter& entry) {
 
 // Another shape, or other automatic casts: the same cuts, other values. All ranks of the pipeline
 // come to it together, or none does.
-void ModulePipeline::prepare(const Module::Tensors& inputs) {
+void ModulePipeline::prepare(const Module::Tensors& inputs, bool training) {
   Signature signature;
   Proposal proposal(context()->rank());
   proposal.attempt([&] { signature = check_inputs(inputs); });
-  add_sizes(proposal, inputs);
-  agree_on(proposal);
+  add_sizes(proposal, inputs, training);
+  pipeline_->agree_on_run(proposal);
   if (signature == traced_) return;
   std::swap(traced_, signature);
   try {
@@ -208,8 +208,10 @@ void ModulePipeline::prepare(const Module::Tensors& inputs) {
 }
 
 // Values that ranks compare before a run, under the names of the inputs.
-void ModulePipeline::add_sizes(Proposal& proposal, const Module::Tensors& inputs) const {
-  proposal.same("automatic casts", static_cast<double>(autocast_dtype()))
+void ModulePipeline::add_sizes(Proposal& proposal, const Module::Tensors& inputs,
+                               bool training) const {
+  proposal.same("training (1) or evaluation (0)", training ? 1 : 0)
+      .same("automatic casts", static_cast<double>(autocast_dtype()))
       .same("num_inputs", static_cast<double>(inputs.size()));
   const auto& names = options_.trace.input_names;
   for (size_t i = 0; i < names.size(); ++i) {
@@ -233,7 +235,7 @@ std::vector<double> ModulePipeline::loss_weights(const Module::Tensors& inputs) 
 }
 
 double ModulePipeline::run_batch(const Module::Tensors& inputs, bool training, size_t n_outputs) {
-  prepare(inputs);
+  prepare(inputs, training);
   try {
     // Ranks meet in what was recorded before, such as the sums of shared gradients: one that began
     // its run would wait for a message of a rank that waits for it there.
@@ -275,8 +277,8 @@ Module::Tensors ModulePipeline::by_name(const std::vector<std::string>& names,
     }
   });
   if (!proposal.own().good()) {
-    add_sizes(proposal, inputs);  // the other ranks compare sizes now
-    agree_on(proposal);
+    add_sizes(proposal, inputs, false);  // the other ranks compare sizes now
+    pipeline_->agree_on_run(proposal);
   }
   return inputs;
 }

@@ -87,8 +87,8 @@ class ModulePipeline {
   void keep_own_parameters();
   void make_local_module();
   void give_value(const NamedParameter& entry);
-  void prepare(const Module::Tensors& inputs);
-  void add_sizes(Proposal& proposal, const Module::Tensors& inputs) const;
+  void prepare(const Module::Tensors& inputs, bool training);
+  void add_sizes(Proposal& proposal, const Module::Tensors& inputs, bool training) const;
   void agree_on(const Proposal& proposal) const;
   double run_batch(const Module::Tensors& inputs, bool training, size_t n_outputs);
   std::vector<double> loss_weights(const Module::Tensors& inputs) const;

@@ -71,8 +71,22 @@ void check_orthogonal(const RankLayout& layout, const std::vector<nxd_axis_t>& a
   }
 }
 
+// The position of a rank is the number that its coordinates make.
+void check_positions(const RankLayout& layout) {
+  for (int position = 0; position < layout.world_size(); ++position) {
+    const int rank = layout.rank_at(position);
+    int number = 0;
+    for (const nxd_axis_t axis :
+         {NXD_AXIS_PIPELINE, NXD_AXIS_DATA, NXD_AXIS_CONTEXT, NXD_AXIS_TENSOR}) {
+      number = number * layout.group_size(axis) + layout.find(axis, rank).rank_in_group;
+    }
+    assert_int_equal(number, position);
+  }
+}
+
 void check_layout(const ParallelOptions& options, int world) {
   const RankLayout layout(options, world);
+  check_positions(layout);
   for (const nxd_axis_t axis : kAxes) check_groups(layout, axis);
   check_orthogonal(layout, {NXD_AXIS_PIPELINE, NXD_AXIS_DATA, NXD_AXIS_CONTEXT, NXD_AXIS_TENSOR});
   check_orthogonal(

@@ -214,6 +214,8 @@ void disagreements_are_named(void**) {
          "\"nothing\"");
   expect([](auto& s) { s[1].shape.microbatches = 4; }, "8 microbatches, rank 3 has");
   expect([](auto& s) { s[2].schedule_hash = 1; }, "rank 5 has the schedule 1F1B of other tasks");
+  expect([](auto& s) { s[2].shares_loss = true; },
+         "rank 1 has broadcast_and_average_loss 0, rank 5 has 1");
   expect([](auto& s) { s[0].inputs[0] = s[0].outputs[0]; }, "stage 0: expected no inputs");
   expect([](auto& s) { s[2].outputs[0] = s[0].outputs[0]; }, "the last stage: expected no outputs");
 }
@@ -244,6 +246,7 @@ void every_rank_is_refused(void**) {
       {[](Attempt& a) { a.options.virtual_size = -1; }, "virtual_size"},
       {[](Attempt& a) { a.options.struct_size = 3; }, "struct_size"},
       {[](Attempt& a) { a.options.broadcast_and_average_loss = 2; }, "broadcast_and_average_loss"},
+      {[](Attempt& a) { a.options.broadcast_and_average_loss = 1; }, "broadcast_and_average_loss"},
       {[](Attempt& a) { a.callbacks.forward = nullptr; }, "callbacks.forward"},
       {[](Attempt& a) { a.callbacks.backward = nullptr; }, "callbacks.backward"},
       {[](Attempt& a) { a.callbacks.struct_size = 8; }, "struct_size"},
@@ -252,6 +255,10 @@ void every_rank_is_refused(void**) {
              kOther.data();
        },
        "[3, 4]"},
+      {[](Attempt& a) {
+         (a.boundaries.inputs.empty() ? a.boundaries.outputs : a.boundaries.inputs)[0].reserved = 5;
+       },
+       "reserved: expected 0, got 5"},
       {[](Attempt& a) {
          (a.boundaries.inputs.empty() ? a.boundaries.outputs : a.boundaries.inputs)[1].dtype = 77;
        },

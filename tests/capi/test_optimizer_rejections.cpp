@@ -1,0 +1,221 @@
+// Calls of a training step's end that one rank cannot make: structs that the library does not know,
+// outputs that are missing, values out of range. And optimizers that ranks have not set up alike.
+// All ranks fail at once, nothing has changed, and the next call goes well.
+#include "support/buffer_model.h"
+
+#include "support/check.h"
+
+namespace {
+
+using namespace nxd_test;
+
+constexpr int kRanks = 2;
+
+// A ddp over two ranks, with an optimizer over it.
+struct Training {
+  BufferModel model{{{5}, {40}}, NXD_DTYPE_F32, NXD_DTYPE_F32};
+  Ddp ddp;
+  Optimizer optimizer;
+
+  Training(nxd_context_t* ctx, int32_t zero_stage) {
+    nxd_ddp_options_t options = NXD_DDP_OPTIONS_INIT;
+    options.zero_stage = zero_stage;
+    NXD_TEST_OK(model.create_ddp(ctx, options, ddp));
+    nxd_optimizer_t* made = nullptr;
+    NXD_TEST_OK(nxd_optimizer_create_sgd_ddp(ddp.get(), nullptr, &made));
+    optimizer.reset(made);
+    model.set_gradients(0, 2);
+  }
+};
+
+// Arguments of a rank for nxd_optimizer_step or nxd_ddp_finish.
+struct Given {
+  nxd_finish_options_t options = NXD_FINISH_OPTIONS_INIT;
+  nxd_step_report_t report{};
+  Given() { report.struct_size = sizeof report; }
+};
+
+struct Slip {
+  void (*spoil)(Given& given);
+  nxd_status_t status;
+  const char* part;
+  bool of_step = false;  // alone
+};
+const Slip kSlips[] = {
+    {[](Given& g) { g.report.struct_size = 0; }, NXD_ERROR_ABI_MISMATCH,
+     "out_report->struct_size: expected 40 to 4096", true},
+    {[](Given& g) { g.options.struct_size = 1; }, NXD_ERROR_ABI_MISMATCH,
+     "options.struct_size: expected 40 to 4096"},
+    {[](Given& g) { g.options.check_finite = 7; }, NXD_ERROR_INVALID_ARGUMENT,
+     "check_finite: expected an NXD_TOGGLE_*, got 7"},
+};
+
+// The rank that slips is told why, and the others whose slip it is.
+void check_told(nxd_status_t status, const Slip& slip, bool is_own, int slipping) {
+  NXD_TEST_REFUSED(status, slip.status, slip.part);
+  const std::string rank = "rank " + std::to_string(slipping);
+  const std::string message = nxd_last_error();
+  NXD_TEST_CHECK(is_own || message.find(rank) == 0);
+  nxd_error_info_t info{};
+  info.struct_size = sizeof info;
+  NXD_TEST_OK(nxd_last_error_info(&info));
+  NXD_TEST_CHECK(info.parameters == NXD_PARAMETER_STATE_OLD);
+}
+
+void steps(void**) {
+  for (const int32_t zero_stage : {0, 1}) {
+    on_ranks<int>(kRanks, [&](nxd_context_t* ctx, int rank, int) {
+      Training training(ctx, zero_stage), undisturbed(ctx, zero_stage);
+      const std::vector<char> before = training.model.bytes();
+      for (int slipping = 0; slipping < kRanks; ++slipping) {
+        for (const Slip& slip : kSlips) {
+          Given given;
+          if (rank == slipping) slip.spoil(given);
+          check_told(nxd_optimizer_step(training.optimizer.get(), &given.options, &given.report),
+                     slip, rank == slipping, slipping);
+          NXD_TEST_CHECK(training.model.bytes() == before);
+        }
+      }
+      for (const Optimizer* optimizer : {&training.optimizer, &undisturbed.optimizer}) {
+        NXD_TEST_OK(nxd_optimizer_step(optimizer->get(), nullptr, nullptr));
+      }
+      NXD_TEST_CHECK(training.model.bytes() == undisturbed.model.bytes());
+      NXD_TEST_CHECK(training.model.bytes() != before);
+      return 0;
+    });
+  }
+}
+
+void finishes(void**) {
+  on_ranks<int>(kRanks, [](nxd_context_t* ctx, int rank, int) {
+    Training training(ctx, 0);
+    for (int slipping = 0; slipping < kRanks; ++slipping) {
+      for (const Slip& slip : kSlips) {
+        if (slip.of_step) continue;
+        Given given;
+        if (rank == slipping) slip.spoil(given);
+        double norm = -1;
+        check_told(nxd_ddp_finish(training.ddp.get(), &given.options, &norm), slip,
+                   rank == slipping, slipping);
+        NXD_TEST_CHECK(norm == 0);
+      }
+    }
+    NXD_TEST_OK(nxd_ddp_finish(training.ddp.get(), nullptr, nullptr));
+    return 0;
+  });
+}
+
+void creations(void**) {
+  on_ranks<int>(kRanks, [](nxd_context_t* ctx, int rank, int) {
+    BufferModel model({{5}}, NXD_DTYPE_F32, NXD_DTYPE_F32);
+    DLTensor *params[] = {model.params[0]->tensor()}, *grads[] = {model.grads[0]->tensor()};
+    nxd_ddp_options_t options = NXD_DDP_OPTIONS_INIT;
+    nxd_ddp_t* ddp = reinterpret_cast<nxd_ddp_t*>(1);
+    if (rank == 1) options.struct_size = 3;
+    NXD_TEST_REFUSED(
+        nxd_ddp_create_buffers(ctx, nullptr, nullptr, params, grads, 1, &options, &ddp),
+        NXD_ERROR_ABI_MISMATCH, "options.struct_size: expected 40 to 4096, got 3");
+    NXD_TEST_CHECK(ddp == nullptr);
+    NXD_TEST_REFUSED(nxd_ddp_create_buffers(ctx, nullptr, nullptr, params, grads, 1, nullptr,
+                                            rank == 0 ? nullptr : &ddp),
+                     NXD_ERROR_INVALID_ARGUMENT, "out_ddp: expected a pointer, got NULL");
+    NXD_TEST_OK(nxd_ddp_create_buffers(ctx, nullptr, nullptr, params, grads, 1, nullptr, &ddp));
+    nxd_ddp_destroy(ddp);
+    return 0;
+  });
+}
+
+// --- Optimizers that differ ---------------------------------------------------------------------
+
+const char* const kDigest =
+    "digest of the update rule, hyperparameters, groups and schedule: expected the same on all";
+
+// Calls that make one rank's update another; the same one makes those of all alike again.
+const std::pair<nxd_status_t (*)(nxd_optimizer_t*), const char*> kChanges[] = {
+    {[](nxd_optimizer_t* o) { return nxd_optimizer_set_learning_rate(o, 0.5); }, "rate"},
+    {[](nxd_optimizer_t* o) {
+       return nxd_optimizer_set_hyperparameter(o, 0, NXD_HYPERPARAMETER_WEIGHT_DECAY, 0.25);
+     },
+     "decay"},
+    {[](nxd_optimizer_t* o) {
+       nxd_lr_schedule_options_t schedule = NXD_LR_SCHEDULE_OPTIONS_INIT;
+       schedule.warmup_steps = 10;
+       return nxd_optimizer_set_lr_schedule(o, &schedule);
+     },
+     "schedule"},
+    {[](nxd_optimizer_t* o) {
+       const char* first[] = {"0"};
+       return nxd_optimizer_add_group(o, first, 1, nullptr);
+     },
+     "group"},
+};
+
+void settings_that_differ(void**) {
+  for (const int32_t zero_stage : {0, 1}) {
+    on_ranks<int>(kRanks, [&](nxd_context_t* ctx, int rank, int) {
+      Training training(ctx, zero_stage);
+      const auto step = [&] {
+        return nxd_optimizer_step(training.optimizer.get(), nullptr, nullptr);
+      };
+      for (const auto& [change, name] : kChanges) {
+        const std::vector<char> before = training.model.bytes();
+        if (rank == 1) NXD_TEST_OK(change(training.optimizer.get()));
+        if (!NXD_TEST_REFUSED(step(), NXD_ERROR_INVALID_ARGUMENT, kDigest)) {
+          nxd_test_fail(__FILE__, __LINE__, "%s", name);
+        }
+        NXD_TEST_CHECK(training.model.bytes() == before);
+        if (rank == 0) NXD_TEST_OK(change(training.optimizer.get()));
+        NXD_TEST_OK(step());
+      }
+      // Another rule.
+      nxd_optimizer_t* made = nullptr;
+      NXD_TEST_OK(rank == 0 ? nxd_optimizer_create_sgd_ddp(training.ddp.get(), nullptr, &made)
+                            : nxd_optimizer_create_adamw_ddp(training.ddp.get(), nullptr, &made));
+      training.optimizer.reset(made);
+      NXD_TEST_REFUSED(step(), NXD_ERROR_INVALID_ARGUMENT, kDigest);
+      nxd_adamw_options_t adamw = NXD_ADAMW_OPTIONS_INIT;
+      if (rank == 0) adamw.formula = NXD_ADAMW_FORMULA_NXD;
+      NXD_TEST_OK(nxd_optimizer_create_adamw_ddp(training.ddp.get(), &adamw, &made));
+      training.optimizer.reset(made);
+      NXD_TEST_REFUSED(step(), NXD_ERROR_INVALID_ARGUMENT, kDigest);
+      return 0;
+    });
+  }
+}
+
+nxd_status_t fail_if(const nxd_update_t*, void* fails) {
+  return *static_cast<const bool*>(fails) ? NXD_ERROR_USER : NXD_OK;
+}
+
+// An update that fails on one rank leaves its copy a step behind. The next step says so, until the
+// rank has made up for it.
+void copies_that_part(void**) {
+  on_ranks<int>(kRanks, [](nxd_context_t* ctx, int rank, int) {
+    Training training(ctx, 0);
+    bool fails = rank == 1;
+    nxd_custom_optimizer_options_t options = NXD_CUSTOM_OPTIMIZER_OPTIONS_INIT;
+    options.update = fail_if;
+    options.user_data = &fails;
+    nxd_optimizer_t* made = nullptr;
+    NXD_TEST_OK(nxd_optimizer_create_custom_ddp(training.ddp.get(), &options, &made));
+    training.optimizer.reset(made);
+    NXD_TEST_CHECK(nxd_optimizer_step(made, nullptr, nullptr) ==
+                   (rank == 1 ? NXD_ERROR_USER : NXD_OK));
+    fails = false;
+    NXD_TEST_REFUSED(nxd_optimizer_step(made, nullptr, nullptr), NXD_ERROR_INVALID_ARGUMENT,
+                     "updates made so far (-1: none is to be made): expected the same on all "
+                     "ranks, got 0 on rank 1 and 1 on rank 0");
+    if (rank == 1) NXD_TEST_OK(nxd_optimizer_update(made));
+    NXD_TEST_OK(nxd_optimizer_step(made, nullptr, nullptr));
+    return 0;
+  });
+}
+
+}  // namespace
+
+int main() {
+  const CMUnitTest tests[] = {cmocka_unit_test(steps), cmocka_unit_test(finishes),
+                              cmocka_unit_test(creations), cmocka_unit_test(settings_that_differ),
+                              cmocka_unit_test(copies_that_part)};
+  return cmocka_run_group_tests(tests, nullptr, nullptr);
+}
