@@ -281,6 +281,33 @@ func (d *DDP) SetPlacements(placed ...Placed) error {
 	return own.Do(d.Handle, func(p *raw.DDP) error { return raw.DDPSetPlacements(p, a, b, c, len(placed)) })
 }
 
+// ShardedParameter is how tensor-parallel ranks hold one parameter, where they may have other parts
+// than equal consecutive ones. Shard has the options that its array is filled by; nil: each rank has
+// the whole parameter. PartialGrad: gradients are summed over the ranks that hold the same elements.
+// Tied: another pipeline stage has the parameter too, and counts it in norms.
+type ShardedParameter struct {
+	Shard       *ShardOptions
+	PartialGrad bool
+	Tied        bool
+}
+
+// SetShards is SetPlacements for padded vocabularies, fused weights and heads that several ranks
+// share. [collective: tensor-, pipeline- and data-parallel groups]
+func (d *DDP) SetShards(parameters ...ShardedParameter) error {
+	var scratch raw.Scratch
+	defer scratch.Free()
+	shards := make([]*ShardOptions, len(parameters))
+	partial, tied := make([]int32, len(parameters)), make([]int32, len(parameters))
+	for i, p := range parameters {
+		if p.Shard != nil {
+			shards[i] = raw.Copied(&scratch, []ShardOptions{p.Shard.Sized()})
+		}
+		partial[i], tied[i] = flag(p.PartialGrad), flag(p.Tied)
+	}
+	a, b, c := raw.Copied(&scratch, shards), raw.Copied(&scratch, partial), raw.Copied(&scratch, tied)
+	return own.Do(d.Handle, func(p *raw.DDP) error { return raw.DDPSetShards(p, a, b, c, len(parameters)) })
+}
+
 // MarkReady says that a gradient is complete for this step, so that its bucket may travel. It is never
 // needed: gradients not marked are taken at the step. [collective: the group]
 func (d *DDP) MarkReady(index int) error {

@@ -120,6 +120,52 @@ func TestRuleFails(t *testing.T) {
 	}
 }
 
+// A vocabulary of five rows, three on each of two ranks, and a norm whose gradients are partial.
+func TestShards(t *testing.T) {
+	ranks.Run(t, 2, func(c *nxd.Context) error {
+		rank, err := tensorParallel(c)
+		if err != nil {
+			return err
+		}
+		rows, rowGrads, err := arrays(6)
+		if err != nil {
+			return err
+		}
+		norm, normGrads, err := arrays(2)
+		if err != nil {
+			return err
+		}
+		ddp, err := nxd.NewDDP(c, nil, []nxd.Parameter{
+			{Name: "vocabulary", Values: rows, Grads: rowGrads, Shape: []int64{3, 2}},
+			{Name: "norm", Values: norm, Grads: normGrads, Shape: []int64{2}},
+		}, nxd.DDPOptions{})
+		if err != nil {
+			return err
+		}
+		defer ddp.Close()
+		fused := nxd.ShardOptions{HasDim: 1, Size: 5, NumFused: 2}
+		err = ddp.SetShards(nxd.ShardedParameter{Shard: &fused}, nxd.ShardedParameter{})
+		if !errors.Is(err, nxd.InvalidArgument) {
+			t.Errorf("fused and padded: got %v", err)
+		}
+		padded := nxd.ShardOptions{HasDim: 1, Size: 5}
+		err = ddp.SetShards(nxd.ShardedParameter{Shard: &padded}, nxd.ShardedParameter{PartialGrad: true})
+		if err != nil {
+			return err
+		}
+		for i := range rowGrads.Data() {
+			if rank == 0 || i < 4 { // the sixth row is padding
+				rowGrads.Data()[i] = 1
+			}
+		}
+		for i := range normGrads.Data() {
+			normGrads.Data()[i] = 1
+		}
+		found, err := ddp.Finish(nxd.FinishOptions{})
+		return first(err, check("norm", math.Abs(found-math.Sqrt(10+2*2*2)) < 1e-6, true), c.Finalize())
+	})
+}
+
 func TestBadParameters(t *testing.T) {
 	ranks.Run(t, 1, func(c *nxd.Context) error {
 		values, grads, err := arrays(6)

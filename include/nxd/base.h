@@ -142,8 +142,9 @@ typedef void (*nxd_destroy_fn)(void* user_data);
 
 /** [local] Replaces the process-wide log callback; NULL restores the default, lines on stderr.
  *
- *  @param user_data  kept until the callback is replaced; then destroy(user_data) is called if
- *                    destroy is not NULL.
+ *  @param user_data  kept until the callback is replaced, also where it is NULL; then
+ *                    destroy(user_data) is called if destroy is not NULL. Not called when the
+ *                    process ends before.
  *  @since 0.1 */
 NXD_API nxd_status_t nxd_log_set_callback(nxd_log_fn callback, void* user_data,
                                           nxd_destroy_fn destroy);

@@ -56,7 +56,8 @@ typedef struct nxd_context_options {
   int64_t timeout_ms;         /**< bound of every collective; 0: NXD_TIMEOUT_MS or 1800000 */
   const char* interface_name; /**< network interface or address; NULL: NXD_SOCKET_IFNAME, or
                                  loopback when all ranks share one host */
-  uint64_t seed;              /**< of initial weights and random bits; 0: NXD_SEED or 0 */
+  uint64_t seed;              /**< of initial weights and random bits, the same on ranks that share
+                                 tensors; 0: NXD_SEED or 0 */
   nxd_toggle_t plain_kernels; /**< every layer through plain ATen operators; default:
                                  NXD_PLAIN_KERNELS or off */
   nxd_transport_t transport;  /**< of all groups; AUTO: NXD_TRANSPORT or by topology */
@@ -153,8 +154,9 @@ NXD_API nxd_status_t nxd_context_get_plain_kernels(nxd_context_t* ctx, int32_t* 
 /** [local] Sets the training step and microbatch that random bits are drawn for; both start at 0.
  *
  *  All ranks of a model set the same values. nxd_optimizer_step advances the step by one and sets
- *  the microbatch to 0.
- *  @return NXD_OK; INVALID_ARGUMENT (negative).
+ *  the microbatch to 0. Random bits are there for steps below 2^40 and microbatches below 2^24:
+ *  calls that draw some reject others.
+ *  @return NXD_OK; INVALID_ARGUMENT (negative, or a step beyond 2^62).
  *  @since 0.1 */
 NXD_API nxd_status_t nxd_context_set_step(nxd_context_t* ctx, int64_t step, int64_t microbatch);
 

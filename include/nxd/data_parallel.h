@@ -13,6 +13,7 @@
 
 #include "dlpack.h"
 #include "group.h"
+#include "weights.h"
 
 #ifdef __cplusplus
 extern "C" {
@@ -31,7 +32,7 @@ typedef struct nxd_ddp_options {
                                  reduced in f32 */
   nxd_toggle_t overlap;   /**< default on; off: buckets are reduced when gradients are finished */
   nxd_toggle_t broadcast; /**< default on: the first rank's parameters are sent to the others */
-  int32_t reserved;
+  int32_t reserved;       /**< 0 */
 } nxd_ddp_options_t;
 
 #define NXD_DDP_OPTIONS_INIT \
@@ -44,9 +45,10 @@ NXD_API nxd_status_t nxd_ddp_options_init(nxd_ddp_options_t* options, size_t siz
 /** [collective: the group] Data parallelism over buffers that the caller owns, such as another
  *  framework's.
  *
- *  Norms and saved states are those of the group's ranks alone, until nxd_ddp_set_placements says
- *  how the model is split over other ranks. Before that max_norm is UNSUPPORTED in a layout with
- *  tensor- or pipeline-parallel ranks, unless the group is the whole world.
+ *  Norms are those of the group's ranks alone, until nxd_ddp_set_placements or _set_shards says how
+ *  the model is split over other ranks. Before that max_norm, nxd_optimizer_save and _snapshot are
+ *  UNSUPPORTED in a layout with tensor- or pipeline-parallel ranks, unless the group is the whole
+ *  world.
  *  @param group   NULL: the data-parallel group, or the world where model parallelism is not
  *                 initialised.
  *  @param names   of the parameters, each once: what nxd_optimizer_add_group, saved states and
@@ -54,12 +56,13 @@ NXD_API nxd_status_t nxd_ddp_options_init(nxd_ddp_options_t* options, size_t siz
  *  @param params  CPU tensors without gaps, in C order or another order of dimensions, such as
  *                 channels last: F32, F64 or BF16, the same on all ranks, in the order of use. The
  *                 structs are borrowed for the call; the memory until the ddp and its optimizers
- *                 are destroyed, or nxd_ddp_rebind.
+ *                 are destroyed, or nxd_ddp_rebind. Each parameter and gradient has memory of its
+ *                 own: a tied one is given once.
  *  @param grads   of the parameters' shapes and orders of dimensions, of their dtype, or F32 for
  *                 BF16. Gradients are summed over backward passes by the caller, and reduced in
  *                 place: with zero_stage 1 only this rank's part of them is meaningful afterwards.
- *  @return NXD_OK; INVALID_ARGUMENT, also when ranks differ (on all of them); OUT_OF_MEMORY;
- *          TIMEOUT; PEER_LOST.
+ *  @return NXD_OK; INVALID_ARGUMENT, also when ranks differ; OUT_OF_MEMORY; ABI_MISMATCH; TIMEOUT;
+ *          PEER_LOST. All ranks fail when one does, but for a ctx or group that is none.
  *  @since 0.1 */
 NXD_API nxd_status_t nxd_ddp_create_buffers(nxd_context_t* ctx, nxd_group_t* group,
                                             const char* const* names, DLTensor* const* params,
@@ -70,7 +73,8 @@ NXD_API nxd_status_t nxd_ddp_create_buffers(nxd_context_t* ctx, nxd_group_t* gro
 typedef int32_t nxd_placement_t;
 enum {
   NXD_PLACEMENT_INVALID = -1,
-  NXD_PLACEMENT_SHARDED = 0,     /**< each rank has an equal part along one dimension */
+  NXD_PLACEMENT_SHARDED = 0,     /**< each rank has an equal part along one dimension, in the order
+                                      of the ranks and without padding; else nxd_ddp_set_shards */
   NXD_PLACEMENT_REPLICATED = 1,  /**< the same values on all ranks, and the same gradient */
   NXD_PLACEMENT_PARTIAL_GRAD = 2 /**< the same values; gradients are summed over the group when they
                                       are finished, such as those of norms under sequence
@@ -96,6 +100,26 @@ enum {
 NXD_API nxd_status_t nxd_ddp_set_placements(nxd_ddp_t* ddp, const nxd_placement_t* placements,
                                             const int32_t* dims, const int32_t* tied,
                                             size_t num_params);
+
+/** [collective: tensor-, pipeline- and data-parallel groups] nxd_ddp_set_placements for parameters
+ *  that ranks hold other parts of than equal consecutive ones: padded vocabularies, fused weights,
+ *  key heads that several ranks share. A saved state has them as a model on one rank would: without
+ *  padding, fused weights one after another, each head once.
+ *
+ *  @param shards         of all parameters, alike on the ranks of a stage: the options that their
+ *                        arrays are filled and gathered by (nxd_shard_initialize). NULL where each
+ *                        rank has the whole parameter.
+ *  @param partial_grads  1: the ranks that hold the same elements, such as a norm's or a shared
+ *                        head's, have parts of their gradient, which are summed over these ranks
+ *                        when gradients are finished. 0: each of them has it complete. NULL: 0 for
+ *                        all.
+ *  @param tied           as of nxd_ddp_set_placements.
+ *  @param num_params     nxd_ddp_get_count.
+ *  @return as nxd_ddp_set_placements; INVALID_ARGUMENT also for shards that no whole parameter has.
+ *  @since 0.1 */
+NXD_API nxd_status_t nxd_ddp_set_shards(nxd_ddp_t* ddp, const nxd_shard_options_t* const* shards,
+                                        const int32_t* partial_grads, const int32_t* tied,
+                                        size_t num_params);
 
 /** [local] Says that a buffer has moved, for frameworks that allocate new gradients.
  *
@@ -131,8 +155,10 @@ NXD_API nxd_status_t nxd_ddp_get_name(nxd_ddp_t* ddp, size_t index, const char**
  *  @since 0.1 */
 NXD_API nxd_status_t nxd_ddp_mark_ready(nxd_ddp_t* ddp, size_t index);
 
-/** [local] Says that a parameter took no part in this step on this rank: its gradient counts as
- *  zeros. One that took part on no rank is left alone by the update.
+/** [collective: the group] Marks a parameter that took no part in this step on this rank: its
+ *  gradient counts as zeros, and may be overwritten by them. One that took part on no rank is left
+ *  alone by nxd_optimizer_step, and by nxd_optimizer_update after nxd_ddp_finish.
+ *  @return as nxd_ddp_mark_ready.
  *  @since 0.1 */
 NXD_API nxd_status_t nxd_ddp_mark_unused(nxd_ddp_t* ddp, size_t index);
 
@@ -160,7 +186,7 @@ NXD_API void nxd_ddp_destroy(nxd_ddp_t* ddp);
 /** Options for the completion of gradients. */
 typedef struct nxd_finish_options {
   size_t struct_size;
-  double scale;     /**< factor on all gradients before the norm, within F32; 0: 1 */
+  double scale;     /**< factor on all gradients before the norm, a normal number of F32; 0: 1 */
   double max_norm;  /**< gradients are scaled to this norm when theirs exceeds it; 0: no clipping */
   double norm_type; /**< 0: 2; 1 and infinity too */
   nxd_reduce_t data_parallel_reduce; /**< SUM or AVG over data-parallel ranks; a ddp's own option
@@ -176,7 +202,9 @@ typedef struct nxd_finish_options {
 NXD_API nxd_status_t nxd_finish_options_init(nxd_finish_options_t* options, size_t size);
 
 /** [collective: tensor-, pipeline- and data-parallel groups] Finishes the gradients of a ddp of
- *  zero_stage 0: waits for the reductions, then does what nxd_finish_grads does.
+ *  zero_stage 0: waits for the reductions, then does what nxd_finish_grads does. An update by
+ *  nxd_optimizer_update may follow. Another nxd_ddp_finish, or nxd_optimizer_step, would reduce the
+ *  same gradients again: the caller fills them anew before.
  *  @param[out] out_norm  as nxd_finish_grads; may be NULL.
  *  @since 0.1 */
 NXD_API nxd_status_t nxd_ddp_finish(nxd_ddp_t* ddp, const nxd_finish_options_t* options,

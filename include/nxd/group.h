@@ -44,8 +44,9 @@ NXD_API nxd_status_t nxd_group_create(nxd_context_t* ctx, const int32_t* ranks, 
 
 /** [local] Releases a group made by nxd_group_create; borrowed groups are left alone.
  *
- *  Works still pending on it end with ABORTED first, and so do later calls of modules that use the
- *  group; the works' buffers are then the caller's.
+ *  Works still pending on it end with ABORTED first; their buffers are then the caller's, and later
+ *  calls of modules and ddps that use the group end with ABORTED too. Without pending works they
+ *  keep the group, and go on.
  *  @since 0.1 */
 NXD_API void nxd_group_destroy(nxd_group_t* group);
 

@@ -15,7 +15,8 @@ typedef struct nxd_job nxd_job_t;
 /** Options of nxd_spawn. */
 typedef struct nxd_spawn_options {
   size_t struct_size;
-  int32_t num_processes;   /**< 0: NEURON_NUM_DEVICES, NEURONCORE_NUM_DEVICES, or 1 */
+  int32_t num_processes;   /**< at most 65536; 0: NEURON_NUM_DEVICES, NEURONCORE_NUM_DEVICES, or
+                              1 */
   int32_t omp_num_threads; /**< OMP_NUM_THREADS of each; 0: as inherited, or 1 with more than one
                               process */
   const char* const* argv; /**< NULL-terminated program and arguments; NULL: this program,

@@ -29,6 +29,7 @@ NXD_API nxd_status_t nxd_get_device(nxd_device_t* out_device);
  *  @param dtype  F32 or BF16.
  *  @param size   edge; 0: 2048.
  *  @param[out] out_rate  floating-point operations per second, 2 size^3 per product.
+ *  @return NXD_OK; INVALID_ARGUMENT (dtype, size); OUT_OF_MEMORY.
  *  @since 0.1 */
 NXD_API nxd_status_t nxd_measure_gemm_peak(nxd_dtype_t dtype, int32_t size, double* out_rate);
 

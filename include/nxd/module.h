@@ -270,7 +270,7 @@ NXD_API nxd_status_t nxd_set_deferred_init(int32_t deferred, int32_t* out_previo
  *  To the CPU or XLA: those on the meta device get the initial values of their names and seed, as
  *  if they had been made on the CPU; others keep theirs, and their gradients. To the meta device:
  *  values and gradients are forgotten, and their memory is free. A backward pass to a parameter
- * that was moved since its forward is INVALID_STATE.
+ *  that was moved since its forward is INVALID_STATE.
  *  @return NXD_OK; UNSUPPORTED (NXD_DEVICE_NEURON); INVALID_STATE (a ddp holds the values or
  *          gradients of a parameter that is on another device; none is changed).
  *  @since 0.1 */

@@ -85,8 +85,8 @@ NXD_API nxd_status_t nxd_layout_find_rank(const nxd_parallel_options_t* options,
 /** [collective: world] Lays out the context's world and makes its groups.
  *
  *  @param options  NULL: one tensor- and pipeline-parallel rank, all others data parallel.
- *  @return NXD_OK; INVALID_ARGUMENT (sizes, or ranks that disagree about them); INVALID_STATE
- *          (initialised already); TIMEOUT; PEER_LOST.
+ *  @return NXD_OK; INVALID_ARGUMENT (sizes, ranks that disagree about them, or tensor-parallel
+ *          ranks with different seeds); INVALID_STATE (initialised already); TIMEOUT; PEER_LOST.
  *  @since 0.1 */
 NXD_API nxd_status_t nxd_init_model_parallel(nxd_context_t* ctx,
                                              const nxd_parallel_options_t* options);

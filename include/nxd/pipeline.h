@@ -136,7 +136,7 @@ typedef struct nxd_pp_value {
   int32_t ndim;
   nxd_dtype_t dtype;
   int32_t needs_grad; /**< 1: its gradient, of the same shape and dtype, comes back */
-  int32_t reserved;
+  int32_t reserved;   /**< 0 */
 } nxd_pp_value_t;
 
 /** The stage, chunk and microbatch that a callback is called for. */
@@ -144,14 +144,14 @@ typedef struct nxd_pp_call {
   int32_t stage; /**< 0..P * V - 1 */
   int32_t chunk; /**< of this rank's */
   int32_t microbatch;
-  int32_t last; /**< 1: no later task of this run adds to this chunk's parameter gradients */
-  double
-      loss_weight; /**< what the loss of this microbatch is multiplied by: scale its gradient so */
+  int32_t last;       /**< 1: no later task of this run adds to this chunk's parameter gradients */
+  double loss_weight; /**< what the loss of this microbatch is multiplied by: scale its gradient so.
+                         It is 1 / microbatches */
 } nxd_pp_call_t;
 
 /** A rank's stages, computed by the caller. Tensors are CPU tensors in C order of the values'
  *  shapes, borrowed for the call, except inputs, which stay as they are until the microbatch's last
- *  backward task. Called on the thread that is inside nxd_pp_run_train or nxd_pp_run_eval. */
+ *  backward task. Called on the thread that is inside nxd_pp_run. */
 typedef struct nxd_pp_stage_callbacks {
   size_t struct_size;
   void* user_data;
@@ -191,7 +191,7 @@ typedef struct nxd_pp nxd_pp_t;
 /** Options of nxd_pp_create_callbacks; the same on all ranks of the pipeline. */
 typedef struct nxd_pp_callbacks_options {
   size_t struct_size;
-  int32_t num_microbatches;           /**< at least 1 */
+  int32_t num_microbatches;           /**< 0: 1 */
   int32_t virtual_size;               /**< chunks of each rank; 0: 1 */
   nxd_pp_schedule_kind_t schedule;    /**< of training */
   int32_t broadcast_and_average_loss; /**< 1: every rank gets the mean over data-parallel ranks;
@@ -215,7 +215,7 @@ NXD_API nxd_status_t nxd_pp_callbacks_options_init(nxd_pp_callbacks_options_t* o
  *                  the next stage's inputs in all but names.
  *  @param num_inputs, num_outputs  how many each chunk has; of length virtual_size.
  *  @param callbacks  copied; on failure destroy is not called.
- *  @return NXD_OK; INVALID_ARGUMENT (also when neighbours do not agree, on all ranks);
+ *  @return NXD_OK; INVALID_ARGUMENT (also when neighbours or options do not agree, on all ranks);
  *          INVALID_STATE (model parallel not initialised); TIMEOUT; PEER_LOST.
  *  @since 0.1 */
 NXD_API nxd_status_t nxd_pp_create_callbacks(
@@ -228,18 +228,22 @@ NXD_API nxd_status_t nxd_pp_create_callbacks(
  *
  *  The data-parallel group takes part with broadcast_and_average_loss alone.
  *
+ *  Before a message goes, the ranks of the pipeline compare training: where it differs, or one of
+ *  them has a bad one, all get INVALID_ARGUMENT, and the next run may begin.
+ *
  *  Gradients of parameters are the caller's, added up over microbatches. Messages go over the
  *  pipeline-parallel group, with tags from 65533 on.
  *
  *  When a callback fails, all ranks that still have to do with the run fail with its status, and
  *  their messages name its rank, stage and microbatch; with broadcast_and_average_loss the others
  *  get INVALID_ARGUMENT, without it they may have been done. The next run may begin.
+ *  @param training  1 or 0, the same on all ranks of the pipeline.
  *  @param[out] out_loss  mean of the microbatches' losses: see broadcast_and_average_loss. NaN
  *                        where a callback set none. May be NULL.
- *  @return NXD_OK; a callback's error; INVALID_STATE (the schedule has no backward tasks, or the
- *          stages are modules); TIMEOUT or PEER_LOST: the message names the task that waited, its
- *          stage and microbatch, and the peer; the group is poisoned, as it is when the interrupt
- *          callback ends a wait.
+ *  @return NXD_OK; a callback's error; INVALID_ARGUMENT (training, on all ranks); INVALID_STATE
+ *          (the schedule has no backward tasks, or the stages are modules); TIMEOUT or PEER_LOST:
+ *          within the run the message names the task that waited, its stage and microbatch, and
+ *          the peer; the group is poisoned, as it is when the interrupt callback ends a wait.
  *  @since 0.1 */
 NXD_API nxd_status_t nxd_pp_run(nxd_pp_t* pp, int32_t training, double* out_loss);
 

@@ -22,7 +22,9 @@ typedef struct nxd_plan_model {
   int64_t vocab_size;
   int64_t max_positions; /**< rows of a table of positions that is learned; 0: there is none */
   int32_t gated_mlp;     /**< 1: three matrices, as Llama's; 0: two, as GPT-2's */
-  int32_t attention_bias, mlp_bias, norm_bias; /**< 1: layers of that sort have biases */
+  int32_t attention_bias, mlp_bias, norm_bias; /**< 1: layers of that sort have biases;
+                                                    attention_bias 2: those of queries, keys and
+                                                    values alone, as Qwen2's */
   int32_t tied_embeddings;                     /**< 1: the head's weight is the embedding's */
   int32_t num_token_types;   /**< rows of a BERT's table of token types; 0: a decoder */
   int64_t sliding_window;    /**< keys that a query sees at most; 0: all before it. Not of a BERT */
@@ -52,8 +54,8 @@ NXD_API nxd_status_t nxd_plan_model_from_config(const char* config_json,
  *  serve to compare layouts, not to predict times. */
 typedef struct nxd_plan_machine {
   size_t struct_size;
-  int32_t ranks_per_host; /**< 0: all ranks are on one host */
-  int32_t reserved;
+  int32_t ranks_per_host;      /**< 0: all ranks are on one host */
+  int32_t reserved;            /**< 0 */
   uint64_t memory_bytes;       /**< of a rank, for what is predicted; 0: no bound */
   double gemm_rate_f32;        /**< of nxd_measure_gemm_peak; 0: 100e9 */
   double gemm_rate_bf16;       /**< 0: 200e9 */
@@ -89,7 +91,7 @@ typedef struct nxd_plan_layout {
   int32_t sequence_parallel;       /**< 1: sequence_length divides by tensor_parallel_size */
   int32_t recompute;               /**< 1: every layer keeps its input alone */
   nxd_pp_partition_t partition;    /**< DEFAULT: EVEN */
-  int32_t reserved;
+  int32_t reserved;                /**< 0 */
 } nxd_plan_layout_t;
 
 #define NXD_PLAN_LAYOUT_INIT                                                                      \

@@ -39,9 +39,9 @@ typedef struct nxd_column_linear_options {
   int32_t transposed_weight; /**< 1: the weight is [in_features, out_features / tp] */
   int32_t accumulate_grads;  /**< 1: grad_weight and grad_bias are added to what is there; 0: they
                                   are overwritten */
-  int32_t reserved;
-  void* workspace;        /**< memory for the call; NULL: the library's own */
-  size_t workspace_bytes; /**< at least what the function's _get_workspace says */
+  int32_t reserved;          /**< 0 */
+  void* workspace;           /**< memory for the call; NULL: the library's own */
+  size_t workspace_bytes;    /**< at least what the function's _get_workspace says */
 } nxd_column_linear_options_t;
 
 #define NXD_COLUMN_LINEAR_OPTIONS_INIT \
@@ -172,9 +172,9 @@ typedef struct nxd_row_linear_options {
   int32_t transposed_weight;      /**< 1: the weight is [in_features / tp, out_features] */
   int32_t accumulate_grads; /**< 1: grad_weight and grad_bias are added to what is there; 0: they
                                  are overwritten */
-  int32_t reserved;
-  void* workspace;        /**< memory for the call; NULL: the library's own */
-  size_t workspace_bytes; /**< at least what the function's _get_workspace says */
+  int32_t reserved;         /**< 0 */
+  void* workspace;          /**< memory for the call; NULL: the library's own */
+  size_t workspace_bytes;   /**< at least what the function's _get_workspace says */
 } nxd_row_linear_options_t;
 
 #define NXD_ROW_LINEAR_OPTIONS_INIT \
@@ -329,9 +329,9 @@ typedef struct nxd_parallel_cross_entropy_options {
                                  last ones may pad a vocabulary that does not divide */
   int64_t ignore_index;     /**< see has_ignore_index */
   int32_t has_ignore_index; /**< 1: ignore_index counts; 0: -100 */
-  int32_t reserved;
-  void* workspace;        /**< memory for the call; NULL: the library's own */
-  size_t workspace_bytes; /**< at least what the function's _get_workspace says */
+  int32_t reserved;         /**< 0 */
+  void* workspace;          /**< memory for the call; NULL: the library's own */
+  size_t workspace_bytes;   /**< at least what the function's _get_workspace says */
 } nxd_parallel_cross_entropy_options_t;
 
 #define NXD_PARALLEL_CROSS_ENTROPY_OPTIONS_INIT                                                    \

@@ -2,6 +2,7 @@
 #include "capi/handles.h"
 #include "capi/optimizer_handles.h"
 #include "capi/optimizer_options.h"
+#include "capi/shard_options.h"
 #include "core/base/last_error.h"
 #include "core/data/epoch_sampler.h"
 #include "core/optim/buffer_data_parallel.h"
@@ -38,6 +39,24 @@ nxd_status_t nxd_ddp_create_buffers(nxd_context_t* ctx, nxd_group_t* group,
 nxd_status_t nxd_ddp_set_placements(nxd_ddp_t* ddp, const nxd_placement_t* placements,
                                     const int32_t* dims, const int32_t* tied, size_t num_params) {
   return guard([&] { reducer(ddp).set_placements(placements, dims, tied, num_params); });
+}
+
+nxd_status_t nxd_ddp_set_shards(nxd_ddp_t* ddp, const nxd_shard_options_t* const* shards,
+                                const int32_t* partial_grads, const int32_t* tied,
+                                size_t num_params) {
+  return guard([&] {
+    DataParallel& self = reducer(ddp);
+    std::vector<ShardOptions> known;
+    const Outcome resolved = Outcome::of(self.source()->groups().world_rank, [&] {
+      const size_t n = self.source()->size();
+      check_argument(num_params == n, "num_params: expected ", n, ", got ", num_params);
+      check_argument(shards || n == 0, "shards: expected an array of ", n, ", got NULL");
+      for (size_t i = 0; i < n; ++i) {
+        known.push_back(resolve(shards[i], text("shards[", i, "]").c_str()));
+      }
+    });
+    self.set_shards(known, resolved, partial_grads, tied, num_params);
+  });
 }
 
 nxd_status_t nxd_ddp_rebind(nxd_ddp_t* ddp, size_t index, DLTensor* param, DLTensor* grad) {

@@ -433,6 +433,46 @@ void bad_calls(void**) {
   });
 }
 
+// A parameter that is given twice would be updated twice.
+void shared_memory(void**) {
+  on_ranks<int>(2, [](nxd_context_t* ctx, int rank, int) {
+    struct Case {
+      const char* message;
+      void (*apply)(BufferModel& model);
+    };
+    static const Case cases[] = {
+        {"params[1] (1): expected memory of its own, got memory of params[0] (0)",
+         [](BufferModel& m) {
+           m.params[1]->tensor()->data = static_cast<float*>(m.params[0]->data()) + 11;
+         }},
+        {"grads[1] (1): expected memory of its own, got memory of grads[0] (0)",
+         [](BufferModel& m) {
+           m.grads[1]->tensor()->data = m.grads[0]->data();
+           m.grads[1]->tensor()->byte_offset = 8;
+         }},
+        {"grads[1] (1): expected memory of its own, got memory of params[0] (0)",
+         [](BufferModel& m) {
+           m.grads[1]->tensor()->data = static_cast<float*>(m.params[0]->data()) + 1;
+         }}};
+    for (const Case& wrong : cases) {
+      BufferModel model({{3, 4}, {2}}, NXD_DTYPE_F32, NXD_DTYPE_F32);
+      if (rank == 1) wrong.apply(model);
+      Ddp ddp;
+      NXD_TEST_REFUSED(model.create_ddp(ctx, in_buckets(0), ddp), NXD_ERROR_INVALID_ARGUMENT,
+                       wrong.message);
+    }
+    // Arrays side by side in one block, and empty ones anywhere.
+    BufferModel model({{3, 4}, {2}, {0, 5}}, NXD_DTYPE_F32, NXD_DTYPE_F32);
+    std::vector<float> block(14);
+    model.params[0]->tensor()->data = block.data();
+    model.params[1]->tensor()->data = block.data() + 12;
+    model.params[2]->tensor()->data = block.data() + 3;
+    Ddp ddp;
+    NXD_TEST_OK(model.create_ddp(ctx, in_buckets(0), ddp));
+    return 0;
+  });
+}
+
 // Arguments of the ranks must agree; a mistake of one is an error on all, and the world goes on.
 void ranks_that_differ(void**) {
   struct Difference {
@@ -455,7 +495,9 @@ void ranks_that_differ(void**) {
       {[](BufferModel& m, nxd_ddp_options_t&) {
          m = BufferModel({{3}, {2}}, NXD_DTYPE_F64, NXD_DTYPE_F64);
        },
-       "dtype of parameter 0 (0)"}};
+       "dtype of parameter 0 (0): expected the same on all ranks, got f32 on rank 0 and f64 on "
+       "rank "
+       "1"}};
   static const Difference none[] = {
       {[](BufferModel&, nxd_ddp_options_t& o) { o.zero_stage = 2; },
        "zero_stage: expected 0 or 1, got 2"},
@@ -546,18 +588,13 @@ void lost_peers(void**) {
 }  // namespace
 
 int main() {
-  const CMUnitTest tests[] = {cmocka_unit_test(against_nxd_core),
-                              cmocka_unit_test(sums_by_hand),
-                              cmocka_unit_test(buckets_change_no_bit),
-                              cmocka_unit_test(accumulation),
-                              cmocka_unit_test(unused_parameters),
-                              cmocka_unit_test(first_values_are_sent),
-                              cmocka_unit_test(staging_is_bounded),
-                              cmocka_unit_test(groups_names_and_moves),
-                              cmocka_unit_test(bad_tensors),
-                              cmocka_unit_test(bad_calls),
-                              cmocka_unit_test(ranks_that_differ),
-                              cmocka_unit_test(destroyed_under_way),
-                              cmocka_unit_test(lost_peers)};
+  const CMUnitTest tests[] = {
+      cmocka_unit_test(against_nxd_core),      cmocka_unit_test(sums_by_hand),
+      cmocka_unit_test(buckets_change_no_bit), cmocka_unit_test(accumulation),
+      cmocka_unit_test(unused_parameters),     cmocka_unit_test(first_values_are_sent),
+      cmocka_unit_test(staging_is_bounded),    cmocka_unit_test(groups_names_and_moves),
+      cmocka_unit_test(bad_tensors),           cmocka_unit_test(bad_calls),
+      cmocka_unit_test(shared_memory),         cmocka_unit_test(ranks_that_differ),
+      cmocka_unit_test(destroyed_under_way),   cmocka_unit_test(lost_peers)};
   return cmocka_run_group_tests(tests, nullptr, nullptr);
 }

@@ -329,10 +329,10 @@ const Slip kSlips[] = {
      [](Arguments& a) { a.dims[0] = -3; }},
     {"tied[1]: expected 0 or 1, got 2", [](Arguments& a) { a.tied[1] = 2; }},
     // Good, but others than those of the peers.
-    {"digest of the stage's names, shapes and placements", [](Arguments& a) { a.dims[0] = 1; }},
-    {"digest of the stage's names, shapes and placements",
+    {"names, shapes and placements of the stage's parameters", [](Arguments& a) { a.dims[0] = 1; }},
+    {"names, shapes and placements of the stage's parameters",
      [](Arguments& a) { a.placements[1] = NXD_PLACEMENT_PARTIAL_GRAD; }},
-    {"digest of the stage's names, shapes and placements", [](Arguments& a) { a.tied[0] = 1; }},
+    {"names, shapes and placements of the stage's parameters", [](Arguments& a) { a.tied[0] = 1; }},
 };
 
 nxd_status_t set(const Ddp& ddp, const Arguments& a) {
@@ -372,6 +372,37 @@ void bad_calls(void**) {
                      NXD_ERROR_INVALID_ARGUMENT, "ddp: expected");
     return 0;
   });
+}
+
+// One file would have one rank's part in place of all, and be read by the others.
+void unplaced_states(void**) {
+  const TempDir directory;
+  const std::string path = directory.path() + "/state.safetensors";
+  const char* part = "a part of it; say which parameters are parts by nxd_ddp_set_placements";
+  for (const Split& split : {Split{2, 1, 2, 1}, Split{1, 2, 1, 0}}) {
+    on_ranks<int>(split.ranks(), [&](nxd_context_t* ctx, int, int) {
+      init_layout(ctx, split);
+      BufferModel model({{4, 3}, {5}}, NXD_DTYPE_F32, NXD_DTYPE_F32);
+      Ddp ddp;
+      nxd_ddp_options_t options = NXD_DDP_OPTIONS_INIT;
+      options.zero_stage = split.zero_stage;
+      NXD_TEST_OK(model.create_ddp(ctx, options, ddp));
+      nxd_optimizer_t* made = nullptr;
+      NXD_TEST_OK(nxd_optimizer_create_adamw_ddp(ddp.get(), nullptr, &made));
+      const Optimizer optimizer(made);
+      model.set_gradients(0, 1);
+      NXD_TEST_OK(nxd_optimizer_step(made, nullptr, nullptr));
+      NXD_TEST_REFUSED(nxd_optimizer_save(made, path.c_str()), NXD_ERROR_UNSUPPORTED, part);
+      nxd_training_state_t* state = nullptr;
+      NXD_TEST_OK(nxd_training_state_create(ctx, &state));
+      NXD_TEST_OK(nxd_training_state_add_optimizer(state, "optimizer", made));
+      NXD_TEST_REFUSED(nxd_training_state_save(state, directory.path().c_str(), 1, 1),
+                       NXD_ERROR_UNSUPPORTED, part);
+      nxd_training_state_destroy(state);
+      return 0;
+    });
+    assert_false(std::filesystem::exists(path));
+  }
 }
 
 void other_groups(void**) {
@@ -461,6 +492,7 @@ int main() {
                               cmocka_unit_test(saved_states),
                               cmocka_unit_test(stochastic_rounding),
                               cmocka_unit_test(bad_calls),
+                              cmocka_unit_test(unplaced_states),
                               cmocka_unit_test(other_groups),
                               cmocka_unit_test(norm_over_rings),
                               cmocka_unit_test(lost_peer)};

@@ -24,6 +24,10 @@ static inline nxdgo_error_t* nxdgo_ddp_set_placements(nxd_ddp_t* ddp, const nxd_
   return nxdgo_outcome(nxd_ddp_set_placements(ddp, placements, dims, tied, num_params));
 }
 
+static inline nxdgo_error_t* nxdgo_ddp_set_shards(nxd_ddp_t* ddp, const nxd_shard_options_t* const* shards, const int32_t* partial_grads, const int32_t* tied, size_t num_params) {
+  return nxdgo_outcome(nxd_ddp_set_shards(ddp, shards, partial_grads, tied, num_params));
+}
+
 static inline nxdgo_error_t* nxdgo_ddp_rebind(nxd_ddp_t* ddp, size_t index, DLTensor* param, DLTensor* grad) {
   return nxdgo_outcome(nxd_ddp_rebind(ddp, index, param, grad));
 }
@@ -182,6 +186,14 @@ func DDPSetPlacements(ddp *DDP, placements *Placement, dims *int32, tied *int32,
 	return TakeError(unsafe.Pointer(C.nxdgo_ddp_set_placements((*C.nxd_ddp_t)(unsafe.Pointer(ddp)), (*C.nxd_placement_t)(unsafe.Pointer(placements)), (*C.int32_t)(unsafe.Pointer(dims)), (*C.int32_t)(unsafe.Pointer(tied)), C.size_t(numParams))))
 }
 
+// DDPSetShards is nxd_ddp_set_shards. nxd_ddp_set_placements for parameters that ranks hold other
+// parts of than equal consecutive ones: padded vocabularies, fused weights, key heads that several
+// ranks share. A saved state has them as a model on one rank would: without padding, fused weights
+// one after another, each head once. [collective: tensor-, pipeline- and data-parallel groups]
+func DDPSetShards(ddp *DDP, shards **ShardOptions, partialGrads *int32, tied *int32, numParams int) error {
+	return TakeError(unsafe.Pointer(C.nxdgo_ddp_set_shards((*C.nxd_ddp_t)(unsafe.Pointer(ddp)), (**C.nxd_shard_options_t)(unsafe.Pointer(shards)), (*C.int32_t)(unsafe.Pointer(partialGrads)), (*C.int32_t)(unsafe.Pointer(tied)), C.size_t(numParams))))
+}
+
 // DDPRebind is nxd_ddp_rebind. Says that a buffer has moved, for frameworks that allocate new
 // gradients. [local]
 func DDPRebind(ddp *DDP, index int, param *DLTensor, grad *DLTensor) error {
@@ -207,9 +219,10 @@ func DDPMarkReady(ddp *DDP, index int) error {
 	return TakeError(unsafe.Pointer(C.nxdgo_ddp_mark_ready((*C.nxd_ddp_t)(unsafe.Pointer(ddp)), C.size_t(index))))
 }
 
-// DDPMarkUnused is nxd_ddp_mark_unused. Says that a parameter took no part in this step on this
-// rank: its gradient counts as zeros. One that took part on no rank is left alone by the update.
-// [local]
+// DDPMarkUnused is nxd_ddp_mark_unused. Marks a parameter that took no part in this step on this
+// rank: its gradient counts as zeros, and may be overwritten by them. One that took part on no rank
+// is left alone by nxd_optimizer_step, and by nxd_optimizer_update after nxd_ddp_finish.
+// [collective: the group]
 func DDPMarkUnused(ddp *DDP, index int) error {
 	return TakeError(unsafe.Pointer(C.nxdgo_ddp_mark_unused((*C.nxd_ddp_t)(unsafe.Pointer(ddp)), C.size_t(index))))
 }
@@ -247,8 +260,9 @@ func FinishOptionsInit(options *FinishOptions, size int) error {
 }
 
 // DDPFinish is nxd_ddp_finish. Finishes the gradients of a ddp of zero_stage 0: waits for the
-// reductions, then does what nxd_finish_grads does. [collective: tensor-, pipeline- and
-// data-parallel groups]
+// reductions, then does what nxd_finish_grads does. An update by nxd_optimizer_update may follow.
+// Another nxd_ddp_finish, or nxd_optimizer_step, would reduce the same gradients again: the caller
+// fills them anew before. [collective: tensor-, pipeline- and data-parallel groups]
 func DDPFinish(ddp *DDP, options *FinishOptions) (normOut float64, err error) {
 	r := C.nxdgo_ddp_finish((*C.nxd_ddp_t)(unsafe.Pointer(ddp)), (*C.nxd_finish_options_t)(unsafe.Pointer(options)))
 	return float64(r.out_norm), TakeError(unsafe.Pointer(r.error))

@@ -405,7 +405,8 @@ func OptimizerStep(optimizer *Optimizer, options *FinishOptions, outReport *Step
 }
 
 // OptimizerUpdate is nxd_optimizer_update. Updates every parameter that has a gradient, from
-// gradients that are finished, and advances the context's step. [local]
+// gradients that are finished, and advances the context's step. Parameters of a ddp that took part
+// on no rank have none. [local]
 func OptimizerUpdate(optimizer *Optimizer) error {
 	return TakeError(unsafe.Pointer(C.nxdgo_optimizer_update((*C.nxd_optimizer_t)(unsafe.Pointer(optimizer)))))
 }

@@ -241,7 +241,7 @@ type PPCall struct {
 // PPStageCallbacks is nxd_pp_stage_callbacks_t. A rank's stages, computed by the caller. Tensors
 // are CPU tensors in C order of the values' shapes, borrowed for the call, except inputs, which
 // stay as they are until the microbatch's last backward task. Called on the thread that is inside
-// nxd_pp_run_train or nxd_pp_run_eval.
+// nxd_pp_run.
 type PPStageCallbacks struct {
 	StructSize     uint64
 	UserData       uintptr

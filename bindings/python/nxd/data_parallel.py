@@ -12,6 +12,7 @@ from nxd.enums import Placement
 from nxd.errors import InvalidArgument, check
 from nxd.group import collective
 from nxd.raw import core, engine, ffi
+from nxd.weights import shard_options
 
 if TYPE_CHECKING:
     from typing import Unpack
@@ -106,6 +107,31 @@ class Ddp(Handle):
         dims = [0 if isinstance(p, Placement) else p for p in held]
         shared = [int(name in tied) for name in names]
         check(core.nxd_ddp_set_placements(self.pointer, kinds, dims, shared, len(names)))
+
+    def set_shards(self, shards: Mapping[str, Mapping[str, int] | None],
+                   partial_grads: Collection[str] = (), tied: Collection[str] = ()) -> None:
+        """set_placements for parameters that ranks hold other parts of than equal consecutive ones:
+        the arguments by which shard_initialize fills each array, such as {"dim": 0, "size": 50257}
+        or {"dim": 0, "num_fused": 2}; None: each rank has the whole parameter. The gradients of
+        partial_grads are summed over the ranks that hold the same elements; those of tied count on
+        another pipeline stage. [collective: tensor-, pipeline- and data-parallel groups]"""
+        names = self.names
+        try:
+            for given in (*partial_grads, *tied):
+                self._place(given)
+            if set(shards) != set(names):
+                raise InvalidArgument(f"shards: expected one for each of {names}, got "
+                                      f"{list(shards)}")
+            options = [None if (known := shards[name]) is None else
+                       shard_options(known.get("dim"), known) for name in names]
+        except Exception:
+            # All ranks are in the call: one of no parameter makes it fail on them.
+            core.nxd_ddp_set_shards(self.pointer, ffi.NULL, ffi.NULL, ffi.NULL, len(names) + 1)
+            raise
+        pointers = ffi.new("nxd_shard_options_t*[]",
+                           [ffi.NULL if o is None else o.pointer for o in options] or 1)
+        check(core.nxd_ddp_set_shards(self.pointer, pointers, [n in partial_grads for n in names],
+                                      [n in tied for n in names], len(names)))
 
     def mark_ready(self, name: str) -> None:
         """Says that a gradient is complete: reduction may overlap what follows."""

@@ -193,9 +193,12 @@ class Group(Handle):
         try:
             send = buffer(array, "array", dtype, writable=out is None)
             receive = send if out is None else buffer(out, "out", dtype)
-            if send.count * times[1] != receive.count * times[0] or send.count % times[0]:
+            if send.count % times[0]:
+                raise InvalidArgument(f"array: expected elements that divide by the {self.size} "
+                                      f"ranks of the group, got {send.count}")
+            if send.count * times[1] != receive.count * times[0]:
                 raise InvalidArgument(
-                    f"out: expected {send.count * times[1] / times[0]:g} elements for an array of "
+                    f"out: expected {send.count // times[0] * times[1]} elements for an array of "
                     f"{send.count} in a group of {self.size}, got {receive.count}")
             if send.dtype is not receive.dtype:
                 raise InvalidArgument(f"out: expected elements of {send.dtype.name.lower()}, got "

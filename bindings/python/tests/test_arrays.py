@@ -296,6 +296,38 @@ class Optimizers(unittest.TestCase):
 
         on_ranks(run, layout={"tensor_parallel_size": 2})
 
+    def test_shards_of_a_model(self):
+        rows = {"dim": 0, "num_fused": 2}
+        whole = np.arange(24, dtype="f4").reshape(8, 3)
+
+        def run(context):
+            held = np.zeros((8 // context.parallel_size("tensor"), 3), "f4")
+            nxd.shard_set_full(context, whole, held, **rows)
+            params = {"gate_up": held, "norm": np.ones(3, "f4")}
+            grads = {"gate_up": held.copy(), "norm": np.ones(3, "f4")}
+            with nxd.Ddp.over_arrays(context, params, grads) as ddp:
+                told = "expected one for each of" if context.rank == 0 else "rank 0 rejected"
+                with self.assertRaisesRegex(nxd.InvalidArgument, told):
+                    ddp.set_shards({"norm": None} if context.rank == 0 else
+                                   {"gate_up": rows, "norm": None})
+                with self.assertRaisesRegex(nxd.InvalidArgument, "no parameter 'bias'"):
+                    ddp.set_shards({"gate_up": rows, "norm": None}, partial_grads=["bias"])
+                ddp.set_shards({"gate_up": rows, "norm": None}, partial_grads=["norm"])
+                with nxd.AdamW(ddp) as adamw:
+                    adamw.step()
+                    adamw.save(os.path.join(directory, f"{context.size}.safetensors"))
+
+        with tempfile.TemporaryDirectory() as directory:
+            for ranks in (1, 2):
+                on_ranks(run, n=ranks, layout={"tensor_parallel_size": ranks})
+            state = np.zeros((8, 3), "f4")
+            for ranks in (1, 2):
+                with nxd.Context() as context:
+                    context.init_model_parallel()
+                    nxd.shard_load_safetensors(context, os.path.join(
+                        directory, f"{ranks}.safetensors"), "gate_up.exp_avg", state)
+                np.testing.assert_allclose(state, whole / 10, rtol=1e-6)
+
     def test_ddp(self):
         with nxd.Context() as context:
             params = parameters()

@@ -400,6 +400,11 @@ class Errors(unittest.TestCase):
                 check_error(context, None, lambda: world.send(good, 1, tag=4))
             check_error(context, "all_reduce", lambda: world.all_reduce(
                 good, op="summ" if context.rank else "sum"), "Reduce: expected one of sum")
+            odd = np.ones(5 if context.rank else 4, "f4")
+            uneven = "array: expected elements that divide by the 2 ranks of the group, got 5"
+            check_error(context, "reduce_scatter",
+                        lambda: world.reduce_scatter(odd, np.empty(2, "f4")), uneven)
+            check_error(context, "all_to_all", lambda: world.all_to_all(odd, odd.copy()), uneven)
             root = "one" if context.rank else 0
             with self.assertRaisesRegex((TypeError, nxd.InvalidArgument), "int"):
                 world.broadcast(good, root)

@@ -4,6 +4,8 @@
 #include <array>
 #include <cmath>
 
+#include "core/base/dtype.h"
+
 namespace nxd {
 namespace {
 
@@ -60,6 +62,18 @@ double rejection_of(const Outcome& own) {
   fail(NXD_ERROR_INTERNAL, "a rejection without a status");
 }
 
+// A digest tells no more than that it is another.
+std::string shown(Proposal::Kind kind, double least, int low, double most, int high) {
+  if (kind == Proposal::Kind::kDigest) {
+    return text("another on rank ", std::max(low, high), " than on rank ", std::min(low, high));
+  }
+  const auto one = [&](double value) {
+    return kind == Proposal::Kind::kDtype ? text(dtype_name(static_cast<nxd_dtype_t>(value)))
+                                          : text(value);
+  };
+  return text(one(least), " on rank ", low, " and ", one(most), " on rank ", high);
+}
+
 // The ranks that give the lowest value and the highest.
 [[noreturn]] void fail_by_difference(const Proposal::Value& value, double least, double most,
                                      const std::vector<ProcessGroup*>& groups, const Outcome& own) {
@@ -70,8 +84,8 @@ double rejection_of(const Outcome& own) {
   highest_over(groups, ranks.data(), ranks.size(), NXD_DTYPE_F64);
   const int low = static_cast<int>(-ranks[0]), high = static_cast<int>(-ranks[1]);
   throw Error(NXD_ERROR_INVALID_ARGUMENT,
-              text(value.name, ": expected the same on all ranks, got ", least, " on rank ", low,
-                   " and ", most, " on rank ", high),
+              text(value.name, ": expected the same on all ranks, got ",
+                   shown(value.kind, least, low, most, high)),
               {std::max(low, high), 0, name_of(groups), own.operation});
 }
 

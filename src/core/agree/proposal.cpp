@@ -4,13 +4,14 @@
 
 namespace nxd {
 
-Proposal& Proposal::same(std::string name, double value) {
-  values_.push_back({std::move(name), value, true});
+Proposal& Proposal::same(std::string name, double value, Kind kind) {
+  values_.push_back({std::move(name), value, true, kind});
   return *this;
 }
 
-Proposal& Proposal::same_within(int part, int parts, const std::string& name, double value) {
-  for (int p = 0; p < parts; ++p) values_.push_back({name, value, p == part});
+Proposal& Proposal::same_within(int part, int parts, const std::string& name, double value,
+                                Kind kind) {
+  for (int p = 0; p < parts; ++p) values_.push_back({name, value, p == part, kind});
   return *this;
 }
 

@@ -2,6 +2,7 @@
 
 #include <functional>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "core/agree/outcome.h"
@@ -18,10 +19,20 @@ class Proposal {
     own_.operation = operation;
   }
 
+  // The kind of a value, for the errors of ranks that differ.
+  enum class Kind { kNumber, kDtype, kDigest };
+
   // All ranks must give the same. Not NaN.
-  Proposal& same(std::string name, double value);
+  Proposal& same(std::string name, double value, Kind kind = Kind::kNumber);
+  Proposal& same_dtype(std::string name, nxd_dtype_t dtype) {
+    return same(std::move(name), dtype, Kind::kDtype);
+  }
+  Proposal& same_digest(std::string name, uint32_t digest) {
+    return same(std::move(name), digest, Kind::kDigest);
+  }
   // All ranks of this one's part must, of so many parts, such as the stages of a pipeline.
-  Proposal& same_within(int part, int parts, const std::string& name, double value);
+  Proposal& same_within(int part, int parts, const std::string& name, double value,
+                        Kind kind = Kind::kNumber);
   // Ranks of one part may give different values, and agree() tells them whether they do.
   Proposal& compare_within(int part, int parts, double value);
 
@@ -34,6 +45,7 @@ class Proposal {
     std::string name;  // "" when it may differ
     double value;
     bool given;  // by this rank's part
+    Kind kind;
   };
   const std::vector<Value>& values() const { return values_; }
   const Outcome& own() const { return own_; }

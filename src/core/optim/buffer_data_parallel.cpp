@@ -23,6 +23,8 @@ uint32_t digest_of(const ParameterSource& source, const std::vector<ParameterPla
     const ParameterPlacement& placement = placements[i];
     hash.add(source.info(i).name).add(placement.partial_grad ? uint64_t{1} : uint64_t{2});
     hash.add(static_cast<uint64_t>(placement.shard.dim() + 1))
+        .add(static_cast<uint64_t>(placement.ranks_alike))
+        .add(static_cast<uint64_t>(placement.shard.ranges().size()))
         .add(static_cast<uint64_t>(source.info(i).dtype));
     for (const int64_t size : placement.shard.shape()) hash.add(static_cast<uint64_t>(size));
     hash.add(tied && tied[i] ? uint64_t{1} : uint64_t{2});
@@ -93,21 +95,38 @@ void BufferDataParallel::check_group(const OptimizerGroups& groups) const {
 
 void BufferDataParallel::set_placements(const nxd_placement_t* placements, const int32_t* dims,
                                         const int32_t* tied, size_t n) {
+  place("ddp_set_placements", tied, [&](const ProcessGroup& tensor) {
+    return parameters_->placements(tensor, placements, dims, tied, n);
+  });
+}
+
+void BufferDataParallel::set_shards(const std::vector<ShardOptions>& shards,
+                                    const Outcome& resolved, const int32_t* partial_grads,
+                                    const int32_t* tied, size_t n) {
+  place("ddp_set_shards", tied, [&](const ProcessGroup& tensor) {
+    resolved.rethrow();
+    return parameters_->placements(tensor, shards, partial_grads, tied, n);
+  });
+}
+
+void BufferDataParallel::place(const char* operation, const int32_t* tied,
+                               const MakePlacements& make) {
   context_->check_usable();
   check_trained_axes(*context_, "a ddp over buffers");
   static_cast<void>(context_->parallel());  // which fails without a layout
   const OptimizerGroups groups = groups_of_layout(*context_);
-  Proposal proposal(context_->rank(), "ddp_set_placements");
+  Proposal proposal(context_->rank(), operation);
   std::vector<ParameterPlacement> found;
   uint32_t digest = 0;
   proposal.attempt([&] {
     check_state(!reducer_->under_way(), "gradients are marked; place parameters before");
     check_group(groups);
-    found = parameters_->placements(*groups.tensor, placements, dims, tied, n);
+    found = make(*groups.tensor);
     digest = digest_of(*parameters_, found, tied);
   });
   proposal.same_within(groups.pipeline->rank(), groups.pipeline->size(),
-                       "digest of the stage's names, shapes and placements", digest);
+                       "names, shapes and placements of the stage's parameters", digest,
+                       Proposal::Kind::kDigest);
   agree(groups.all(), proposal);
   check_names(groups.pipeline.get(), *parameters_, tied);
   parameters_->place(std::move(found), groups);

@@ -1,5 +1,7 @@
 #pragma once
 
+#include <functional>
+
 #include "core/optim/buffer_parameters.h"
 #include "core/optim/data_parallel.h"
 
@@ -20,8 +22,13 @@ class BufferDataParallel : public DataParallel {
   void mark_reloaded() override { parameters_->mark_reloaded(); }
   void set_placements(const nxd_placement_t* placements, const int32_t* dims, const int32_t* tied,
                       size_t n) override;
+  void set_shards(const std::vector<ShardOptions>& shards, const Outcome& resolved,
+                  const int32_t* partial_grads, const int32_t* tied, size_t n) override;
 
  private:
+  using MakePlacements = std::function<std::vector<ParameterPlacement>(const ProcessGroup& tensor)>;
+  void place(const char* operation, const int32_t* tied, const MakePlacements& make);
+
   void check_sync() const;
 
   void check_group(const OptimizerGroups& groups) const;

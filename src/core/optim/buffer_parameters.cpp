@@ -1,5 +1,6 @@
 #include "core/optim/buffer_parameters.h"
 
+#include <algorithm>
 #include <cstring>
 #include <unordered_set>
 #include <utility>
@@ -68,11 +69,19 @@ void* checked_data(const DLTensor& tensor, const Shape& shape, const std::string
 }
 
 // The part that a shard is, with dimensions as they lie in memory.
-ShardSpec lying_in(const DenseOrder& order, const ShardSpec& in_c, const ProcessGroup* tensor) {
+ShardSpec lying_in(const DenseOrder& order, const ShardSpec& in_c) {
   Shape whole = order.in_memory(in_c.shape());
-  if (in_c.dim() < 0 || !tensor) return ShardSpec::replicated(std::move(whole));
-  return ShardSpec::split(std::move(whole), order.place_of(in_c.dim()), tensor->rank(),
-                          tensor->size());
+  if (in_c.dim() < 0) return ShardSpec::replicated(std::move(whole));
+  int64_t extent = in_c.shape()[static_cast<size_t>(in_c.dim())];
+  for (const ShardSpec::Range& range : in_c.ranges()) extent = std::max(extent, range.end);
+  return ShardSpec::ranges(std::move(whole), order.place_of(in_c.dim()), in_c.ranges(), extent);
+}
+
+// The first of the ranks that hold the same elements counts them.
+void finish_placement(ParameterPlacement& placement, const ProcessGroup& tensor,
+                      const int32_t* tied, size_t index) {
+  placement.counts_in_norm = tensor.rank() % placement.ranks_alike == 0;
+  if (tied && flag(tied[index], "tied[", index, "]")) placement.counts_in_norm = false;
 }
 
 std::string described(const char* array, size_t index, const std::string& name) {
@@ -131,6 +140,37 @@ BufferParameters::BufferParameters(std::shared_ptr<Context> context,
                    name, "\" again");
     add(name, params[i], grads[i], i);
   }
+  check_memory();
+}
+
+// One array that stands for two parameters would be updated twice, and a gradient reduced twice.
+void BufferParameters::check_memory() const {
+  struct Place {
+    const char* begin;
+    const char* end;
+    const char* array;
+    size_t index;
+  };
+  std::vector<Place> places;
+  for (size_t i = 0; i < infos_.size(); ++i) {
+    const auto add_place = [&](const void* data, nxd_dtype_t dtype, const char* array) {
+      const size_t bytes = static_cast<size_t>(infos_[i].count()) * dtype_size(dtype);
+      const auto* begin = static_cast<const char*>(data);
+      if (bytes > 0) places.push_back({begin, begin + bytes, array, i});
+    };
+    add_place(buffers_[i].value, infos_[i].dtype, "params");
+    add_place(buffers_[i].grad, infos_[i].grad_dtype, "grads");
+  }
+  std::stable_sort(places.begin(), places.end(),
+                   [](const Place& a, const Place& b) { return a.begin < b.begin; });
+  for (size_t k = 1; k < places.size(); ++k) {
+    const Place &before = places[k - 1], &next = places[k];
+    const auto name = [&](const Place& place) {
+      return described(place.array, place.index, infos_[place.index].name);
+    };
+    check_argument(before.end <= next.begin, name(next),
+                   ": expected memory of its own, got memory of ", name(before));
+  }
 }
 
 void BufferParameters::add(const std::string& name, const DLTensor* param, const DLTensor* grad,
@@ -181,12 +221,16 @@ void BufferParameters::rebind(size_t index, const DLTensor* param, const DLTenso
   buffers_[index] = next;
 }
 
+void BufferParameters::check_placeable(size_t n) const {
+  check_state(!stepped_, "expected placements before the first step");
+  check_argument(n == size(), "num_params: expected ", size(), ", got ", n);
+}
+
 std::vector<ParameterPlacement> BufferParameters::placements(const ProcessGroup& tensor,
                                                              const nxd_placement_t* kinds,
                                                              const int32_t* dims,
                                                              const int32_t* tied, size_t n) const {
-  check_state(!stepped_, "expected placements before the first step");
-  check_argument(n == size(), "num_params: expected ", size(), ", got ", n);
+  check_placeable(n);
   check_argument(kinds || n == 0, "placements: expected an array of ", n, ", got NULL");
   std::vector<ParameterPlacement> result;
   for (size_t i = 0; i < n; ++i) {
@@ -205,34 +249,70 @@ std::vector<ParameterPlacement> BufferParameters::placements(const ProcessGroup&
                      "]: expected a size that fits in memory");
       placement.shard = ShardSpec::split(whole, dim, tensor.rank(), tensor.size());
     } else {
-      placement.counts_in_norm = tensor.rank() == 0;
+      placement.ranks_alike = tensor.size();
       placement.partial_grad = kinds[i] == NXD_PLACEMENT_PARTIAL_GRAD;
     }
-    if (tied && flag(tied[i], "tied[", i, "]")) placement.counts_in_norm = false;
+    finish_placement(placement, tensor, tied, i);
     result.push_back(std::move(placement));
   }
   return result;
 }
 
+std::vector<ParameterPlacement> BufferParameters::placements(
+    const ProcessGroup& tensor, const std::vector<ShardOptions>& shards,
+    const int32_t* partial_grads, const int32_t* tied, size_t n) const {
+  check_placeable(n);
+  std::vector<ParameterPlacement> result;
+  for (size_t i = 0; i < n; ++i) {
+    const Shape& local = infos_[i].stored().local_shape();
+    ParameterPlacement placement{ShardSpec::replicated(local)};
+    try {
+      placement.shard = shard_of(local, shards[i], tensor.rank(), tensor.size());
+    } catch (const Error& error) {
+      fail(error.status(), "shards[", i, "] (", infos_[i].name, "): ", error.what());
+    }
+    placement.ranks_alike = ranks_alike(shards[i], tensor.size());
+    placement.partial_grad = partial_grads && flag(partial_grads[i], "partial_grads[", i, "]");
+    finish_placement(placement, tensor, tied, i);
+    result.push_back(std::move(placement));
+  }
+  return result;
+}
+
+// Null where this rank holds its elements alone.
+std::shared_ptr<ProcessGroup> BufferParameters::group_of_alike(
+    const std::shared_ptr<ProcessGroup>& tensor, int ranks) const {
+  if (ranks == tensor->size()) return tensor;
+  if (ranks == 1) return nullptr;
+  const auto first = tensor->ranks().begin() + tensor->rank() / ranks * ranks;
+  return context_->shared_group({first, first + ranks}, "alike");
+}
+
 void BufferParameters::place(std::vector<ParameterPlacement> placements,
                              const OptimizerGroups& groups) {
+  std::vector<std::shared_ptr<ProcessGroup>> of_gradients;
+  for (const ParameterPlacement& placement : placements) {
+    of_gradients.push_back(
+        placement.partial_grad ? group_of_alike(groups.tensor, placement.ranks_alike) : nullptr);
+  }
   for (size_t i = 0; i < infos_.size(); ++i) {
     ParameterInfo& info = infos_[i];
     if (info.order.is_c()) {
       info.shard = std::move(placements[i].shard);
     } else {
       info.in_c = std::move(placements[i].shard);
-      info.shard = lying_in(info.order, *info.in_c, groups.tensor.get());
+      info.shard = lying_in(info.order, *info.in_c);
     }
     info.counts_in_norm = placements[i].counts_in_norm;
-    info.gradient_group = placements[i].partial_grad ? groups.tensor : nullptr;
+    info.gradient_group = std::move(of_gradients[i]);
   }
   groups_ = groups;
   placed_ = true;
 }
 
-// A group of all ranks has all of every parameter on each; no other rank has others.
-std::string BufferParameters::why_no_clipping() const {
+// A group of all ranks has all of every parameter on each; no other rank has others. Else the
+// layout's axis along which other ranks have parts that nobody knows of; "" for none.
+std::string BufferParameters::unknown_axis() const {
   if (placed_ || !context_->model_parallel_is_initialized() ||
       groups_.data->size() == context_->size()) {
     return "";
@@ -240,13 +320,27 @@ std::string BufferParameters::why_no_clipping() const {
   for (const auto& [axis, name] :
        {std::pair(NXD_AXIS_TENSOR, "tensor"), std::pair(NXD_AXIS_PIPELINE, "pipeline")}) {
     const int size = context_->parallel().size(axis);
-    if (size == 1) continue;
-    return text("max_norm: expected 0 for a ddp over buffers in a layout of ", size, " ", name,
-                "-parallel ranks: the norm of its group ", groups_.data->name(),
-                " is not that of the model; say which parameters are parts by "
-                "nxd_ddp_set_placements");
+    if (size > 1)
+      return text("a ddp over buffers in a layout of ", size, " ", name, "-parallel ranks");
   }
   return "";
+}
+
+std::string BufferParameters::why_no_clipping() const {
+  const std::string where = unknown_axis();
+  if (where.empty()) return "";
+  return text("max_norm: expected 0 for ", where, ": the norm of its group ", groups_.data->name(),
+              " is not that of the model; say which parameters are parts by "
+              "nxd_ddp_set_placements or nxd_ddp_set_shards");
+}
+
+std::string BufferParameters::why_no_file() const {
+  const std::string where = unknown_axis();
+  if (where.empty()) return "";
+  return text("the state of ", where, ": one file has the whole model's, and its group ",
+              groups_.data->name(),
+              " has a part of it; say which parameters are parts by "
+              "nxd_ddp_set_placements or nxd_ddp_set_shards");
 }
 
 std::string BufferParameters::why_partial() const {

@@ -4,6 +4,7 @@
 #include <string>
 #include <vector>
 
+#include "core/layout/shard_options.h"
 #include "core/optim/parameter_source.h"
 #include "core/world/context.h"
 #include "nxd.h"
@@ -12,8 +13,10 @@ namespace nxd {
 
 // How a parameter is part of a model that is split over tensor- and pipeline-parallel ranks too.
 struct ParameterPlacement {
-  ShardSpec shard;            // in C order
-  bool partial_grad = false;  // its gradient is to be summed over the tensor-parallel group
+  ShardSpec shard;  // in C order
+  // Tensor-parallel ranks that hold these very elements, one after another.
+  int ranks_alike = 1;
+  bool partial_grad = false;  // its gradient is to be summed over them
   bool counts_in_norm = true;
 };
 
@@ -35,7 +38,13 @@ class BufferParameters : public ParameterSource {
   std::vector<ParameterPlacement> placements(const ProcessGroup& tensor,
                                              const nxd_placement_t* kinds, const int32_t* dims,
                                              const int32_t* tied, size_t n) const;
-  // From here on norms and states are over these groups.
+  // The same for nxd_ddp_set_shards.
+  std::vector<ParameterPlacement> placements(const ProcessGroup& tensor,
+                                             const std::vector<ShardOptions>& shards,
+                                             const int32_t* partial_grads, const int32_t* tied,
+                                             size_t n) const;
+  // From here on norms and states are over these groups. Collective over the tensor-parallel one,
+  // whose ranks that share parts of parameters make groups.
   void place(std::vector<ParameterPlacement> placements, const OptimizerGroups& groups);
 
   size_t size() const override { return infos_.size(); }
@@ -50,6 +59,7 @@ class BufferParameters : public ParameterSource {
   void mark_reloaded();
 
   std::string why_no_clipping() const override;
+  std::string why_no_file() const override;
   const OptimizerGroups& groups() const override { return groups_; }
   bool plain_kernels() const override { return context_->plain_kernels(); }
   uint64_t seed() const override { return context_->seed(); }
@@ -59,6 +69,11 @@ class BufferParameters : public ParameterSource {
 
  private:
   void add(const std::string& name, const DLTensor* param, const DLTensor* grad, size_t index);
+  void check_placeable(size_t n) const;
+  void check_memory() const;
+  std::shared_ptr<ProcessGroup> group_of_alike(const std::shared_ptr<ProcessGroup>& tensor,
+                                               int ranks) const;
+  std::string unknown_axis() const;
 
   std::shared_ptr<Context> context_;
   OptimizerGroups groups_;

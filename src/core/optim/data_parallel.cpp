@@ -19,9 +19,6 @@ void check_options(const DataParallelOptions& options) {
   flag(options.zero_stage, "zero_stage");
 }
 
-// The digest of a name, as a number that a double holds.
-double digest(const std::string& name) { return Hash().add(name).folded(); }
-
 void agree_on_parameters(const ParameterSource& source, ProcessGroup& group) {
   const int rank = source.groups().world_rank;
   agree({&group}, Proposal(rank).same("number of parameters", static_cast<double>(source.size())));
@@ -29,11 +26,11 @@ void agree_on_parameters(const ParameterSource& source, ProcessGroup& group) {
   for (size_t i = 0; i < source.size(); ++i) {
     const ParameterInfo& info = source.info(i);
     const std::string of = text(" of parameter ", i, " (", info.name, ")");
-    proposal.same("digest of the name" + of, digest(info.name))
+    proposal.same_digest("name" + of, Hash().add(info.name).folded())
         .same("elements" + of, static_cast<double>(info.count()))
-        .same("order of dimensions (a digest)" + of, info.order.digest())
-        .same("dtype" + of, info.dtype)
-        .same("dtype of the gradient" + of, info.grad_dtype);
+        .same_digest("order of dimensions in memory" + of, info.order.digest())
+        .same_dtype("dtype" + of, info.dtype)
+        .same_dtype("dtype of the gradient" + of, info.grad_dtype);
   }
   agree({&group}, proposal);
 }
@@ -58,6 +55,11 @@ void DataParallel::mark_reloaded() {
 
 void DataParallel::set_placements(const nxd_placement_t*, const int32_t*, const int32_t*, size_t) {
   fail(NXD_ERROR_INVALID_STATE, "nxd_ddp_set_placements: ", kForBuffers);
+}
+
+void DataParallel::set_shards(const std::vector<ShardOptions>&, const Outcome&, const int32_t*,
+                              const int32_t*, size_t) {
+  fail(NXD_ERROR_INVALID_STATE, "nxd_ddp_set_shards: ", kForBuffers);
 }
 
 uint64_t DataParallel::buffer_bytes() const {

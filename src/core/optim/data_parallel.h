@@ -2,8 +2,10 @@
 
 #include <memory>
 #include <string>
+#include <vector>
 
 #include "core/agree/agree.h"
+#include "core/layout/shard_options.h"
 #include "core/optim/gradient_finish.h"
 #include "core/optim/gradient_reducer.h"
 #include "core/optim/parameter_gather.h"
@@ -40,7 +42,7 @@ class DataParallel {
   virtual void set_sync(bool sync) { sync_ = sync; }
   uint64_t buffer_bytes() const;
 
-  // See nxd_ddp_mark_ready, _mark_unused, _rebind, _mark_reloaded and _set_placements:
+  // See nxd_ddp_mark_ready, _mark_unused, _rebind, _mark_reloaded, _set_placements and _set_shards:
   // INVALID_STATE unless parameters are a caller's buffers.
   virtual void mark_ready(size_t index);
   virtual void mark_unused(size_t index);
@@ -48,6 +50,9 @@ class DataParallel {
   virtual void mark_reloaded();
   virtual void set_placements(const nxd_placement_t* placements, const int32_t* dims,
                               const int32_t* tied, size_t n);
+  // resolved: whether the shards are those that the caller has given.
+  virtual void set_shards(const std::vector<ShardOptions>& shards, const Outcome& resolved,
+                          const int32_t* partial_grads, const int32_t* tied, size_t n);
 
  protected:
   // The steps of making one, for subclasses. First, before anything is changed: INVALID_ARGUMENT on

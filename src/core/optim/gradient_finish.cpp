@@ -177,17 +177,19 @@ Proposal proposal_of(ParameterSource& source, GradientReducer* reducer,
   proposal.same("norm_type", std::isinf(plan.norm_type) ? -1.0 : plan.norm_type);
   proposal.same("data_parallel_reduce", plan.reduce);
   proposal.same("check_finite", plan.check_finite ? 1 : 0);
+  proposal.same("step of the context", static_cast<double>(source.step()));
   // Stages of a pipeline have parameters of their own.
   const int stage = groups.pipeline ? groups.pipeline->rank() : 0;
   const int stages = groups.pipeline ? groups.pipeline->size() : 1;
   proposal.same_within(stage, stages, "number of trainable parameters",
                        static_cast<double>(source.size()));
+  proposal.same_within(stage, stages, "learning rate of group 0 (-1: no update)",
+                       update.learning_rate);
   // Copies of a parameter that are updated otherwise would part for good.
   proposal.same_within(stage, stages, "updates made so far (-1: none is to be made)",
                        static_cast<double>(update.updates));
-  proposal.same_within(stage, stages,
-                       "digest of the update rule, hyperparameters, groups and schedule",
-                       update.digest);
+  proposal.same_within(stage, stages, "update rule, hyperparameters, groups and schedule",
+                       update.digest, Proposal::Kind::kDigest);
   proposal.compare_within(stage, stages, used.folded());
   return proposal;
 }

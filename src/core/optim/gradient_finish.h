@@ -30,8 +30,9 @@ struct FinishedGradients {
 
 // The ranks of a stage must have this alike to make the same updates.
 struct UpdatePlan {
-  int64_t updates = -1;  // made so far; -1: none is to be made
-  uint32_t digest = 0;   // of the rule, the hyperparameters and the schedule
+  double learning_rate = -1;  // of group 0, with the schedule's factor
+  int64_t updates = -1;       // made so far; -1: none is to be made
+  uint32_t digest = 0;        // of the rule, the hyperparameters and the schedule
   // Why this rank's values are rejected, with INVALID_STATE on all ranks; "" when they are
   // complete.
   std::string why_partial{};

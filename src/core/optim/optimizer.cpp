@@ -197,7 +197,7 @@ void Optimizer::step(const FinishOptions& options, nxd_step_report_t* report) {
   source_->check_usable();
   StepRecorder* records = recorder();
   GradientReducer* reducer = records ? nullptr : reducer_.get();
-  const UpdatePlan plan{updates_, rule_digest(*rule_, settings_), why_partial()};
+  const UpdatePlan plan{learning_rate(0), updates_, rule_digest(*rule_, settings_), why_partial()};
   if (!plan.why_partial.empty()) agree_on_finish(*source_, reducer, options, plan);
   outcome_ = {NXD_PARAMETER_STATE_OLD, source_->step()};
   nxd_step_report_t done{};
@@ -516,15 +516,22 @@ void Optimizer::settle_if_ended() {
   if (!unsettled_.empty() && recorder_->has_ended()) settle();
 }
 
+void Optimizer::check_known() const {
+  const std::string why = source_->why_no_file();
+  if (!why.empty()) fail(NXD_ERROR_UNSUPPORTED, why);
+}
+
 void Optimizer::save(const char* path) {
   settle_for_host();
   source_->check_usable();
+  check_known();
   save_state(path, {*source_, *state_, *rule_, settings_, updates_, sharded()}, why_partial());
 }
 
 std::unique_ptr<Snapshot> Optimizer::snapshot(Context& context) {
   settle_for_host();
   source_->check_usable();
+  check_known();
   const std::string partial = why_partial();
   check_state(partial.empty(), partial);
   const StateView view(*source_, *state_, *rule_, settings_, updates_, sharded());

@@ -94,6 +94,8 @@ class ParameterSource {
   // Why gradients cannot be clipped: other ranks have parameters of the same model that are in none
   // of these groups, so that the norm is not theirs. "" where they can.
   virtual std::string why_no_clipping() const { return ""; }
+  // Why there is no file of the model's states, for the same reason. "" where there is.
+  virtual std::string why_no_file() const { return ""; }
 
   virtual const OptimizerGroups& groups() const = 0;
   // The plain forms of kernels are asked for.

@@ -56,16 +56,17 @@ void DropoutPlan::propose(Proposal& proposal, const DropoutPlan* plan) {
   using Plan = const DropoutPlan&;
   same("operation (12, 13: dropout, forward and backward)",
        [](Plan p) { return p.backward_ ? 13 : 12; });
-  same("dtype", [](Plan p) { return p.in_.dtype; });
+  proposal.same_dtype("dtype", plan ? plan->in_.dtype : NXD_DTYPE_F32);
   same("number of elements", [](Plan p) { return p.in_.count(); });
   same("p", [](Plan p) { return p.options_.p; });
   same("shard_dim (-1: none)", [](Plan p) { return p.shard_dim_; });
   same("size of shard_dim", [](Plan p) { return p.shard_dim_ < 0 ? 0 : p.in_.size(p.shard_dim_); });
   same("transposed", [](Plan p) { return p.options_.transposed; });
-  same("digest of the shape", [](Plan p) { return digest_of(p.in_.shape); });
-  same("digest of seed and name", [](Plan p) { return p.site_.key()[0] ^ p.site_.key()[1]; });
-  same("digest of step and microbatch",
-       [](Plan p) { return static_cast<uint32_t>(p.site_.draw() ^ (p.site_.draw() >> 32)); });
+  proposal.same_digest("digest of the shape", plan ? digest_of(plan->in_.shape) : 0);
+  const auto folded = [](uint64_t bits) { return static_cast<uint32_t>(bits ^ (bits >> 32)); };
+  proposal.same_digest("digest of seed and name",
+                       plan ? plan->site_.key()[0] ^ plan->site_.key()[1] : 0);
+  proposal.same_digest("digest of step and microbatch", plan ? folded(plan->site_.draw()) : 0);
 }
 
 Array::Shape DropoutPlan::numbered_shape() const {

@@ -116,7 +116,7 @@ void LinearLossPlan::propose(Proposal& proposal, const LinearLossPlan* plan) {
   using Plan = const LinearLossPlan&;
   same("operation (14, 15: linear cross entropy, forward and backward)",
        [](Plan p) { return p.backward_ ? 15 : 14; });
-  same("dtype", [](Plan p) { return p.arrays_.x.dtype; });
+  proposal.same_dtype("dtype", plan ? plan->arrays_.x.dtype : NXD_DTYPE_F32);
   same("features", [](Plan p) { return p.features(); });
   same("classes of the weight", [](Plan p) { return p.cols(); });
   TokenLosses::propose(proposal, plan ? &plan->tokens_ : nullptr);

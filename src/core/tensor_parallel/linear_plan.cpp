@@ -143,7 +143,7 @@ void LinearPlan::propose(Proposal& proposal, const LinearPlan* plan) {
   using Weight = const LinearWeight&;
   same("operation (0, 1: column linear, forward and backward; 2, 3: row linear)",
        [](Plan p) { return 2 * static_cast<int>(p.kind_) + (p.backward_ ? 1 : 0); });
-  same("dtype", [](Plan p) { return p.dtype(); });
+  proposal.same_dtype("dtype", plan ? plan->dtype() : NXD_DTYPE_F32);
   same("rows of x", [](Plan p) { return rows_of(p.arrays_.x.shape); });
   same("number of weights", [](Plan p) { return p.arrays_.weights.size(); });
   same("in_features of the weight", [](Plan p) { return p.in_features(); });

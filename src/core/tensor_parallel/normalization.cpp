@@ -152,7 +152,7 @@ void NormalizationPlan::propose(Proposal& proposal, const NormalizationPlan* pla
   using Plan = const NormalizationPlan&;
   same("operation (8, 9: RMS norm, forward and backward; 10, 11: layer norm)",
        [](Plan p) { return 8 + (p.has_mean() ? 2 : 0) + (p.backward_ ? 1 : 0); });
-  same("dtype", [](Plan p) { return p.arrays_.x.dtype; });
+  proposal.same_dtype("dtype", plan ? plan->arrays_.x.dtype : NXD_DTYPE_F32);
   same("features", [](Plan p) { return p.cols(); });
   same("sequence_parallel", [](Plan p) { return p.options_.sequence_parallel; });
   same("rows of x (0: each rank's own)",

@@ -102,7 +102,7 @@ void VocabLossPlan::propose(Proposal& proposal, const VocabLossPlan* plan) {
   using Plan = const VocabLossPlan&;
   same("operation (6, 7: parallel cross entropy, forward and backward)",
        [](Plan p) { return p.backward_ ? 7 : 6; });
-  same("dtype", [](Plan p) { return p.arrays_.logits.dtype; });
+  proposal.same_dtype("dtype", plan ? plan->arrays_.logits.dtype : NXD_DTYPE_F32);
   same("columns of the logits", [](Plan p) { return p.arrays_.logits.last(); });
   TokenLosses::propose(proposal, plan ? &plan->tokens_ : nullptr);
   same("digest of the shape of the logits",

@@ -66,7 +66,7 @@ void RegionMapping::propose(Proposal& proposal, const RegionMapping* plan) {
   using Plan = const RegionMapping&;
   same("mapping (0: copy, 1: sum, 2: split, 3: gather, 4: sum and split)",
        [](Plan p) { return static_cast<int>(p.move_); });
-  same("dtype", [](Plan p) { return p.from_.dtype; });
+  proposal.same_dtype("dtype", plan ? plan->from_.dtype : NXD_DTYPE_F32);
   same("elements", [](Plan p) { return p.from_.count(); });
   same("dim", [](Plan p) { return p.dim_; });
   same("size of dim", [](Plan p) { return p.uses_dim() ? p.from_.size(p.dim_) : 0; });

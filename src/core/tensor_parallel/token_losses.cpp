@@ -54,7 +54,7 @@ void TokenLosses::propose(Proposal& proposal, const TokenLosses* losses) {
   using Losses = const TokenLosses&;
   same("vocab_size", [](Losses t) { return t.formula_.vocab_size; });
   same("number of labels", [](Losses t) { return t.count(); });
-  same("digest of the labels", [](Losses t) { return t.labels_.digest(); });
+  proposal.same_digest("digest of the labels", losses ? losses->labels_.digest() : 0);
   same("label_smoothing", [](Losses t) { return t.formula_.label_smoothing; });
   same("smoothing", [](Losses t) { return t.formula_.smoothing; });
   same("reduction", [](Losses t) { return t.formula_.reduction; });

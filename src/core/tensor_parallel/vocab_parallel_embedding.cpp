@@ -75,12 +75,12 @@ void VocabEmbeddingPlan::propose(Proposal& proposal, const VocabEmbeddingPlan* p
   using Plan = const VocabEmbeddingPlan&;
   same("operation (4, 5: vocabulary-parallel embedding, forward and backward)",
        [](Plan p) { return p.backward_ ? 5 : 4; });
-  same("dtype", [](Plan p) { return p.arrays_.y.dtype; });
+  proposal.same_dtype("dtype", plan ? plan->arrays_.y.dtype : NXD_DTYPE_F32);
   same("rows of the weight", [](Plan p) { return p.arrays_.weight.size(0); });
   same("columns of the weight", [](Plan p) { return p.arrays_.weight.last(); });
   same("num_embeddings", [](Plan p) { return p.options_.num_embeddings; });
   same("number of ids", [](Plan p) { return p.arrays_.ids.count(); });
-  same("digest of the ids", [](Plan p) { return p.ids_.digest(); });
+  proposal.same_digest("digest of the ids", plan ? plan->ids_.digest() : 0);
   same("padding_idx (-1: none)", [](Plan p) { return p.options_.padding_idx.value_or(-1); });
   same("sequence_dim (-1: none)", [](Plan p) { return p.sequence_dim_; });
   same("size of sequence_dim",

@@ -13,19 +13,6 @@
 namespace nxd {
 namespace {
 
-// The size of a dimension of the whole weight, of which ranks have shards of so many.
-int64_t whole_size(int64_t local, const ShardOptions& options, int ranks) {
-  // Ranks that share a head have it as one.
-  const int64_t parts = options.num_heads > 0 ? std::min(options.num_heads, ranks) : ranks;
-  int64_t all = 0;
-  check_argument(!__builtin_mul_overflow(local, parts, &all),
-                 "shard: expected sizes that fit in memory, got ", local);
-  const int64_t size = options.size == 0 ? all : options.size;
-  check_argument(size >= 0 && size <= all, "size: expected 0 to ", all,
-                 ", the shards' sizes together, got ", options.size);
-  return size;
-}
-
 // A dense block that stands for an array of any strides: what is written to it goes to the array.
 template <class Fill>
 void fill_by_dense(const ProcessGroup& group, const Array& array, nxd_dtype_t dtype,
@@ -48,29 +35,6 @@ void check_full(const Array& full, const Array& shard, const ShardSpec& spec) {
 }
 
 }  // namespace
-
-ShardSpec shard_of(const Array::Shape& local, const ShardOptions& options, int rank, int ranks) {
-  check_argument(options.num_fused >= 1, "num_fused: expected 0 or more, got ", options.num_fused);
-  check_argument(options.num_heads >= 0, "num_heads: expected 0 or more, got ", options.num_heads);
-  check_argument(options.size >= 0, "size: expected 0 or more, got ", options.size);
-  if (!options.dim) return ShardSpec::replicated(local);
-  const int dim = checked_dim(*options.dim, static_cast<int>(local.size()), "dim");
-  const int64_t own = local[static_cast<size_t>(dim)];
-  const int64_t size = whole_size(own, options, ranks);
-  const bool pads = options.num_heads == 0 && size != own * ranks;
-  check_argument(
-      !(pads && options.num_fused > 1) && !(options.num_heads > 0 && options.num_fused > 1),
-      "num_fused: expected 1 for a weight with padding or heads, got ", options.num_fused);
-  Array::Shape whole = local;
-  whole[static_cast<size_t>(dim)] = size;
-  ShardSpec spec = options.num_heads > 0
-                       ? ShardSpec::heads(whole, dim, options.num_heads, rank, ranks)
-                   : pads ? ShardSpec::padded(whole, dim, own * ranks, rank, ranks)
-                          : ShardSpec::strided(whole, dim, rank, ranks, options.num_fused);
-  check_argument(spec.local_shape() == local, "shard: expected the shape ",
-                 shape_text(spec.local_shape()), ", got ", shape_text(local));
-  return spec;
-}
 
 void initialize_shard(const Context& context, const std::string& name, const WeightInit& init,
                       const ShardOptions& options, const Array& shard) {
@@ -150,7 +114,7 @@ void ShardGather::propose(Proposal& proposal, const ShardGather* plan) {
   };
   using Plan = const ShardGather&;
   same("operation (16: gather of shards)", [](Plan) { return 16; });
-  same("dtype", [](Plan p) { return p.shard_.dtype; });
+  proposal.same_dtype("dtype", plan ? plan->shard_.dtype : NXD_DTYPE_F32);
   same("elements of the shard", [](Plan p) { return p.shard_.count(); });
   same("elements of the whole weight", [](Plan p) { return p.full_.count(); });
   same("dim (-1: none)",

@@ -2,21 +2,11 @@
 
 #include "core/agree/proposal.h"
 #include "core/layout/initializer.h"
+#include "core/layout/shard_options.h"
 #include "core/tensor_parallel/dense_array.h"
 #include "core/tensor_parallel/group_calls.h"
 
 namespace nxd {
-
-struct ShardOptions {
-  std::optional<int64_t> dim{};  // absent: each rank has the whole weight
-  int64_t size = 0;              // of dim in the whole weight; 0: the shards' together
-  int num_fused = 1;
-  int num_heads = 0;  // 0: of no concern
-};
-
-// The part that a rank of so many holds of a weight of which it has an array of this shape.
-// INVALID_ARGUMENT where no whole weight has such a shard.
-ShardSpec shard_of(const Array::Shape& local, const ShardOptions& options, int rank, int ranks);
 
 // Fills a shard with the initial values that the weight of this name has.
 void initialize_shard(const Context& context, const std::string& name, const WeightInit& init,

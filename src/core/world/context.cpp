@@ -94,7 +94,20 @@ void Context::init_model_parallel(const ParallelOptions& options, const Outcome&
     const auto ranks = layout.group(axis, layout.find(axis, rank()).group_index);
     state->set_group(axis, world_->groups().make(ranks, axis_name(axis)));
   }
+  if (state->size(NXD_AXIS_TENSOR) > 1) agree_on_seed(*state->group(NXD_AXIS_TENSOR));
   parallel_ = state;
+}
+
+// Shards are parts of one weight, and copies alike, where all of their ranks draw the same bits.
+// Ranks of other tensor-parallel groups fail with those that differ.
+void Context::agree_on_seed(ProcessGroup& tensor) const {
+  Proposal outcome(rank(), "init_model_parallel");
+  outcome.attempt([&] {
+    const auto folded = static_cast<uint32_t>(seed() ^ (seed() >> 32));
+    Proposal own(rank(), "init_model_parallel");
+    agree({&tensor}, own.same_digest("seed of tensor-parallel ranks", folded));
+  });
+  agree({world().get()}, outcome);
 }
 
 void Context::destroy_model_parallel() {

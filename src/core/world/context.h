@@ -77,6 +77,8 @@ class Context : public std::enable_shared_from_this<Context> {
  private:
   explicit Context(const ContextOptions& options);
 
+  void agree_on_seed(ProcessGroup& tensor) const;
+
   RandomState random_;
   std::atomic<bool> plain_kernels_;
   std::unique_ptr<World> world_;

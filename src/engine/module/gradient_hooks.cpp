@@ -74,12 +74,12 @@ void GradientHooks::hang() {
       [weak = std::weak_ptr<State>(state_), &parameter = parameter_](const auto& arrived) {
         const auto alive = weak.lock();
         if (!alive || GradientInterceptor::any_holds_back(parameter.tensor())) return;
-          // A hook may replace itself, and lives until it has returned.
-          if (const Hook user = alive->user) {
-            make_gradient_own(parameter.tensor(), arrived);
-            user(parameter);
-          }
-          if (const Hook reducer = alive->reducer) reducer(parameter);
+        // A hook may replace itself, and lives until it has returned.
+        if (const Hook user = alive->user) {
+          make_gradient_own(parameter.tensor(), arrived);
+          user(parameter);
+        }
+        if (const Hook reducer = alive->reducer) reducer(parameter);
       }));
   tensor.set_requires_grad(trainable);
 }

@@ -243,6 +243,8 @@ class Generator:
                 return f"d.handles<{base}>({n})"
             return f"d.results<{base}>({self.results_of(function, index)})"
         if base in self.structs:
+            if pointers == 2:
+                return f"pointers_{base}(d, {n})"
             if n and not kind["const"] and not fills_struct(function):
                 return f"structs_{base}(d, {n})"
             if fills_struct(function):
@@ -391,6 +393,11 @@ class Generator:
                         f"out[i].struct_size = sizeof *out;\n"
                         if self.structs[name]["fields"][0]["name"] == "struct_size" else "")
                      + "  return d.or_null(out);\n}")
+            o.append(f"[[maybe_unused]] const {name}** pointers_{name}(Draw& d, size_t n) {{\n"
+                     f"  const {name}** out = d.room<const {name}*>(n);\n"
+                     f"  for (size_t i = 0; i < Draw::elements(n); ++i) "
+                     f"out[i] = struct_{name}(d);\n"
+                     "  return d.or_null(out);\n}")
         o += tasks
         for f in self.functions:
             o.append(f'constexpr char kName_{f["name"]}[] = "{f["name"]}";')

@@ -75,6 +75,27 @@ function set_placements!(ddp::Ddp, placements; tied = ())
     check(nxd_ddp_set_placements(ddp, kinds, dims, shared, length(kinds)))
 end
 
+"""
+    set_shards!(ddp, shards; partial_grads, tied)
+
+`set_placements!` for padded vocabularies, fused weights and heads that several ranks share: for each
+parameter the keywords by which `shard_initialize!` fills its array, such as `(dim = 1, size = 50257)`
+or `(dim = 2, num_fused = 2)`; `nothing`: each rank has the whole parameter. `partial_grads` and `tied`
+have a Bool for each parameter. [collective: tensor-, pipeline- and data-parallel groups]
+"""
+function set_shards!(ddp::Ddp, shards; partial_grads = map(_ -> false, shards),
+                     tied = map(_ -> false, shards))
+    described = [s === nothing ? nothing :
+                 shard_options(get(s, :dim, nothing), ndims(array), Base.structdiff(s, NamedTuple{(:dim,)}))
+                 for (array, s) in zip(ddp.kept[1], shards)]
+    GC.@preserve described begin
+        pointers = Ptr{nxd_shard_options_t}[
+            d === nothing ? C_NULL : Base.unsafe_convert(Ptr{nxd_shard_options_t}, d) for d in described]
+        check(nxd_ddp_set_shards(ddp, pointers, Int32[p for p in partial_grads], Int32[t for t in tied],
+                                 length(pointers)))
+    end
+end
+
 "Says that a gradient is complete for this step, so that its bucket may travel. [collective: the group]"
 mark_ready!(ddp::Ddp, index::Integer) = check(nxd_ddp_mark_ready(ddp, index))
 "Says that a parameter took no part in this step on this rank."

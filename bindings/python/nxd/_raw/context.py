@@ -47,7 +47,7 @@ class ContextOptions(TypedDict, total=False):
     # network interface or address; NULL: NXD_SOCKET_IFNAME, or loopback when all ranks share one
     # host
     interface_name: str
-    # of initial weights and random bits; 0: NXD_SEED or 0
+    # of initial weights and random bits, the same on ranks that share tensors; 0: NXD_SEED or 0
     seed: int
     # every layer through plain ATen operators; default: NXD_PLAIN_KERNELS or off
     plain_kernels: bool | Toggle | None

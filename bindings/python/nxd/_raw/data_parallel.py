@@ -14,7 +14,8 @@ class Placement(IntEnum):
     """How the ranks of the tensor-parallel group hold a parameter."""
 
     INVALID = -1
-    # each rank has an equal part along one dimension
+    # each rank has an equal part along one dimension, in the order of the ranks and without
+    # padding; else nxd_ddp_set_shards
     SHARDED = 0
     # the same values on all ranks, and the same gradient
     REPLICATED = 1
@@ -43,7 +44,7 @@ class DdpOptions(TypedDict, total=False):
 class FinishOptions(TypedDict, total=False):
     """Options for the completion of gradients."""
 
-    # factor on all gradients before the norm, within F32; 0: 1
+    # factor on all gradients before the norm, a normal number of F32; 0: 1
     scale: float
     # gradients are scaled to this norm when theirs exceeds it; 0: no clipping
     max_norm: float

@@ -10,7 +10,7 @@ from typing import TypedDict
 class SpawnOptions(TypedDict, total=False):
     """Options of nxd_spawn."""
 
-    # 0: NEURON_NUM_DEVICES, NEURONCORE_NUM_DEVICES, or 1
+    # at most 65536; 0: NEURON_NUM_DEVICES, NEURONCORE_NUM_DEVICES, or 1
     num_processes: int
     # OMP_NUM_THREADS of each; 0: as inherited, or 1 with more than one process
     omp_num_threads: int

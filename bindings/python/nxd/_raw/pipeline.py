@@ -117,14 +117,15 @@ class PpCall(NamedTuple):
     microbatch: int
     # 1: no later task of this run adds to this chunk's parameter gradients
     last: int
-    # what the loss of this microbatch is multiplied by: scale its gradient so
+    # what the loss of this microbatch is multiplied by: scale its gradient so. It is 1 /
+    # microbatches
     loss_weight: float
 
 
 class PpCallbacksOptions(TypedDict, total=False):
     """Options of nxd_pp_create_callbacks; the same on all ranks of the pipeline."""
 
-    # at least 1
+    # 0: 1
     num_microbatches: int
     # chunks of each rank; 0: 1
     virtual_size: int

@@ -30,7 +30,8 @@ class PlanModel(TypedDict, total=False):
     gated_mlp: int
     attention_bias: int
     mlp_bias: int
-    # 1: layers of that sort have biases
+    # 1: layers of that sort have biases; attention_bias 2: those of queries, keys and values alone,
+    # as Qwen2's
     norm_bias: int
     # 1: the head's weight is the embedding's
     tied_embeddings: int

@@ -246,6 +246,17 @@ fn layout_of_nxd_data_loader_options_t() {
 }
 
 #[test]
+fn layout_of_nxd_shard_options_t() {
+    assert_eq!((size_of::<nxd_shard_options_t>(), align_of::<nxd_shard_options_t>()), (32, 8));
+    assert_eq!(place!(nxd_shard_options_t, struct_size), (0, 8), "struct_size");
+    assert_eq!(place!(nxd_shard_options_t, size), (8, 8), "size");
+    assert_eq!(place!(nxd_shard_options_t, has_dim), (16, 4), "has_dim");
+    assert_eq!(place!(nxd_shard_options_t, dim), (20, 4), "dim");
+    assert_eq!(place!(nxd_shard_options_t, num_fused), (24, 4), "num_fused");
+    assert_eq!(place!(nxd_shard_options_t, num_heads), (28, 4), "num_heads");
+}
+
+#[test]
 fn layout_of_nxd_ddp_options_t() {
     assert_eq!((size_of::<nxd_ddp_options_t>(), align_of::<nxd_ddp_options_t>()), (40, 8));
     assert_eq!(place!(nxd_ddp_options_t, struct_size), (0, 8), "struct_size");
@@ -552,17 +563,6 @@ fn layout_of_nxd_plan_search_options_t() {
     assert_eq!(place!(nxd_plan_search_options_t, batch_size), (16, 8), "batch_size");
     assert_eq!(place!(nxd_plan_search_options_t, dtype), (24, 4), "dtype");
     assert_eq!(place!(nxd_plan_search_options_t, max_virtual_size), (28, 4), "max_virtual_size");
-}
-
-#[test]
-fn layout_of_nxd_shard_options_t() {
-    assert_eq!((size_of::<nxd_shard_options_t>(), align_of::<nxd_shard_options_t>()), (32, 8));
-    assert_eq!(place!(nxd_shard_options_t, struct_size), (0, 8), "struct_size");
-    assert_eq!(place!(nxd_shard_options_t, size), (8, 8), "size");
-    assert_eq!(place!(nxd_shard_options_t, has_dim), (16, 4), "has_dim");
-    assert_eq!(place!(nxd_shard_options_t, dim), (20, 4), "dim");
-    assert_eq!(place!(nxd_shard_options_t, num_fused), (24, 4), "num_fused");
-    assert_eq!(place!(nxd_shard_options_t, num_heads), (28, 4), "num_heads");
 }
 
 #[test]
@@ -907,6 +907,12 @@ fn constants() {
     assert_eq!(nxd_reduce_t::MAX.0, 2);
     assert_eq!(nxd_reduce_t::MIN.0, 3);
     assert_eq!(nxd_reduce_t::PROD.0, 4);
+    assert_eq!(nxd_init_t::INVALID.0, -1);
+    assert_eq!(nxd_init_t::DEFAULT.0, 0);
+    assert_eq!(nxd_init_t::NORMAL.0, 1);
+    assert_eq!(nxd_init_t::UNIFORM.0, 2);
+    assert_eq!(nxd_init_t::CONSTANT.0, 3);
+    assert_eq!(nxd_init_t::KAIMING_UNIFORM.0, 4);
     assert_eq!(nxd_placement_t::INVALID.0, -1);
     assert_eq!(nxd_placement_t::SHARDED.0, 0);
     assert_eq!(nxd_placement_t::REPLICATED.0, 1);
@@ -959,12 +965,6 @@ fn constants() {
     assert_eq!(nxd_pp_partition_t::DEFAULT.0, 0);
     assert_eq!(nxd_pp_partition_t::EVEN.0, 1);
     assert_eq!(nxd_pp_partition_t::COST.0, 2);
-    assert_eq!(nxd_init_t::INVALID.0, -1);
-    assert_eq!(nxd_init_t::DEFAULT.0, 0);
-    assert_eq!(nxd_init_t::NORMAL.0, 1);
-    assert_eq!(nxd_init_t::UNIFORM.0, 2);
-    assert_eq!(nxd_init_t::CONSTANT.0, 3);
-    assert_eq!(nxd_init_t::KAIMING_UNIFORM.0, 4);
     assert_eq!(nxd_graph_format_t::INVALID.0, -1);
     assert_eq!(nxd_graph_format_t::TEXT.0, 0);
     assert_eq!(nxd_graph_format_t::DOT.0, 1);

@@ -2,6 +2,7 @@ use crate::arrays::{with_arrays, Array, Arrays, Float};
 use crate::context::Context;
 use crate::error::{c_string, check, invalid, string, Error, Result, Status};
 use crate::group::Group;
+use crate::layers::ShardOptions;
 use crate::object::{create, get, object, Owned};
 use nxd_sys as sys;
 use std::ptr::null_mut;
@@ -30,6 +31,18 @@ impl Placement {
             Placement::PartialGrad => (sys::nxd_placement_t::PARTIAL_GRAD, -1),
         }
     }
+}
+
+/// How the ranks of the tensor-parallel group hold a parameter, where they may have other parts than
+/// equal consecutive ones.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct ShardedParameter {
+    /// The options that its array is filled by; `None`: each rank has the whole parameter.
+    pub shard: Option<ShardOptions>,
+    /// Gradients are summed over the ranks that hold the same elements.
+    pub partial_grad: bool,
+    /// Another pipeline stage has the parameter too, and counts it in norms.
+    pub tied: bool,
 }
 
 object! {
@@ -120,6 +133,25 @@ impl Ddp {
                 dims.as_ptr(),
                 shared.as_ptr(),
                 placements.len(),
+            )
+        })
+    }
+
+    /// [`Ddp::set_placements`] for padded vocabularies, fused weights and heads that several ranks
+    /// share. Collective: the world.
+    pub fn set_shards(&self, parameters: &[ShardedParameter]) -> Result<()> {
+        let options: Vec<_> = parameters.iter().map(|p| p.shard.map(|s| s.with_size())).collect();
+        let shards: Vec<_> =
+            options.iter().map(|o| o.as_ref().map_or(std::ptr::null(), |o| o as *const _)).collect();
+        let partial: Vec<_> = parameters.iter().map(|p| i32::from(p.partial_grad)).collect();
+        let tied: Vec<_> = parameters.iter().map(|p| i32::from(p.tied)).collect();
+        check(unsafe {
+            sys::nxd_ddp_set_shards(
+                self.as_raw(),
+                shards.as_ptr(),
+                partial.as_ptr(),
+                tied.as_ptr(),
+                parameters.len(),
             )
         })
     }

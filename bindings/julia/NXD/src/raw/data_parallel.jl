@@ -35,6 +35,8 @@ end
     options::Ptr{nxd_ddp_options_t}, out_ddp::Ptr{Ptr{nxd_ddp_t}})::nxd_status_t
 @call libnxd_core nxd_ddp_set_placements(ddp::Ptr{nxd_ddp_t}, placements::Ptr{nxd_placement_t},
     dims::Ptr{Int32}, tied::Ptr{Int32}, num_params::Csize_t)::nxd_status_t
+@call libnxd_core nxd_ddp_set_shards(ddp::Ptr{nxd_ddp_t}, shards::Ptr{Ptr{nxd_shard_options_t}},
+    partial_grads::Ptr{Int32}, tied::Ptr{Int32}, num_params::Csize_t)::nxd_status_t
 @call libnxd_core nxd_ddp_rebind(ddp::Ptr{nxd_ddp_t}, index::Csize_t, param::Ptr{DLTensor},
     grad::Ptr{DLTensor})::nxd_status_t
 @call libnxd_core nxd_ddp_get_count(ddp::Ptr{nxd_ddp_t}, out_count::Ptr{Csize_t})::nxd_status_t

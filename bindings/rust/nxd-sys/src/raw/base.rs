@@ -329,8 +329,9 @@ extern "C" {
 
     /// [local] Replaces the process-wide log callback; NULL restores the default, lines on stderr.
     ///
-    /// @param user_data  kept until the callback is replaced; then destroy(user_data) is called if
-    /// destroy is not NULL.
+    /// @param user_data  kept until the callback is replaced, also where it is NULL; then
+    /// destroy(user_data) is called if destroy is not NULL. Not called when the
+    /// process ends before.
     /// @since 0.1
     pub fn nxd_log_set_callback(callback: nxd_log_fn, user_data: *mut c_void, destroy: nxd_destroy_fn) -> nxd_status_t;
 

@@ -107,7 +107,7 @@ pub struct nxd_context_options_t {
     pub timeout_ms: i64,
     /// network interface or address; NULL: NXD_SOCKET_IFNAME, or loopback when all ranks share one host
     pub interface_name: *const c_char,
-    /// of initial weights and random bits; 0: NXD_SEED or 0
+    /// of initial weights and random bits, the same on ranks that share tensors; 0: NXD_SEED or 0
     pub seed: u64,
     /// every layer through plain ATen operators; default: NXD_PLAIN_KERNELS or off
     pub plain_kernels: nxd_toggle_t,
@@ -217,8 +217,9 @@ extern "C" {
     /// [local] Sets the training step and microbatch that random bits are drawn for; both start at 0.
     ///
     /// All ranks of a model set the same values. nxd_optimizer_step advances the step by one and sets
-    /// the microbatch to 0.
-    /// @return NXD_OK; INVALID_ARGUMENT (negative).
+    /// the microbatch to 0. Random bits are there for steps below 2^40 and microbatches below 2^24:
+    /// calls that draw some reject others.
+    /// @return NXD_OK; INVALID_ARGUMENT (negative, or a step beyond 2^62).
     /// @since 0.1
     pub fn nxd_context_set_step(ctx: *mut nxd_context_t, step: i64, microbatch: i64) -> nxd_status_t;
 

@@ -10,7 +10,7 @@ pub struct nxd_placement_t(pub i32);
 
 impl nxd_placement_t {
     pub const INVALID: Self = Self(-1);
-    /// each rank has an equal part along one dimension
+    /// each rank has an equal part along one dimension, in the order of the ranks and without padding; else nxd_ddp_set_shards
     pub const SHARDED: Self = Self(0);
     /// the same values on all ranks, and the same gradient
     pub const REPLICATED: Self = Self(1);
@@ -60,6 +60,7 @@ pub struct nxd_ddp_options_t {
     pub overlap: nxd_toggle_t,
     /// default on: the first rank's parameters are sent to the others
     pub broadcast: nxd_toggle_t,
+    /// 0
     pub reserved: i32,
 }
 
@@ -84,7 +85,7 @@ impl Default for nxd_ddp_options_t {
 #[derive(Clone, Copy, Debug)]
 pub struct nxd_finish_options_t {
     pub struct_size: usize,
-    /// factor on all gradients before the norm, within F32; 0: 1
+    /// factor on all gradients before the norm, a normal number of F32; 0: 1
     pub scale: f64,
     /// gradients are scaled to this norm when theirs exceeds it; 0: no clipping
     pub max_norm: f64,
@@ -120,9 +121,10 @@ extern "C" {
     /// [collective: the group] Data parallelism over buffers that the caller owns, such as another
     /// framework's.
     ///
-    /// Norms and saved states are those of the group's ranks alone, until nxd_ddp_set_placements says
-    /// how the model is split over other ranks. Before that max_norm is UNSUPPORTED in a layout with
-    /// tensor- or pipeline-parallel ranks, unless the group is the whole world.
+    /// Norms are those of the group's ranks alone, until nxd_ddp_set_placements or _set_shards says how
+    /// the model is split over other ranks. Before that max_norm, nxd_optimizer_save and _snapshot are
+    /// UNSUPPORTED in a layout with tensor- or pipeline-parallel ranks, unless the group is the whole
+    /// world.
     /// @param group   NULL: the data-parallel group, or the world where model parallelism is not
     /// initialised.
     /// @param names   of the parameters, each once: what nxd_optimizer_add_group, saved states and
@@ -130,12 +132,13 @@ extern "C" {
     /// @param params  CPU tensors without gaps, in C order or another order of dimensions, such as
     /// channels last: F32, F64 or BF16, the same on all ranks, in the order of use. The
     /// structs are borrowed for the call; the memory until the ddp and its optimizers
-    /// are destroyed, or nxd_ddp_rebind.
+    /// are destroyed, or nxd_ddp_rebind. Each parameter and gradient has memory of its
+    /// own: a tied one is given once.
     /// @param grads   of the parameters' shapes and orders of dimensions, of their dtype, or F32 for
     /// BF16. Gradients are summed over backward passes by the caller, and reduced in
     /// place: with zero_stage 1 only this rank's part of them is meaningful afterwards.
-    /// @return NXD_OK; INVALID_ARGUMENT, also when ranks differ (on all of them); OUT_OF_MEMORY;
-    /// TIMEOUT; PEER_LOST.
+    /// @return NXD_OK; INVALID_ARGUMENT, also when ranks differ; OUT_OF_MEMORY; ABI_MISMATCH; TIMEOUT;
+    /// PEER_LOST. All ranks fail when one does, but for a ctx or group that is none.
     /// @since 0.1
     pub fn nxd_ddp_create_buffers(ctx: *mut nxd_context_t, group: *mut nxd_group_t, names: *const *const c_char, params: *const *mut DLTensor, grads: *const *mut DLTensor, num_params: usize, options: *const nxd_ddp_options_t, out_ddp: *mut *mut nxd_ddp_t) -> nxd_status_t;
 
@@ -156,6 +159,24 @@ extern "C" {
     /// PEER_LOST.
     /// @since 0.1
     pub fn nxd_ddp_set_placements(ddp: *mut nxd_ddp_t, placements: *const nxd_placement_t, dims: *const i32, tied: *const i32, num_params: usize) -> nxd_status_t;
+
+    /// [collective: tensor-, pipeline- and data-parallel groups] nxd_ddp_set_placements for parameters
+    /// that ranks hold other parts of than equal consecutive ones: padded vocabularies, fused weights,
+    /// key heads that several ranks share. A saved state has them as a model on one rank would: without
+    /// padding, fused weights one after another, each head once.
+    ///
+    /// @param shards         of all parameters, alike on the ranks of a stage: the options that their
+    /// arrays are filled and gathered by (nxd_shard_initialize). NULL where each
+    /// rank has the whole parameter.
+    /// @param partial_grads  1: the ranks that hold the same elements, such as a norm's or a shared
+    /// head's, have parts of their gradient, which are summed over these ranks
+    /// when gradients are finished. 0: each of them has it complete. NULL: 0 for
+    /// all.
+    /// @param tied           as of nxd_ddp_set_placements.
+    /// @param num_params     nxd_ddp_get_count.
+    /// @return as nxd_ddp_set_placements; INVALID_ARGUMENT also for shards that no whole parameter has.
+    /// @since 0.1
+    pub fn nxd_ddp_set_shards(ddp: *mut nxd_ddp_t, shards: *const *const nxd_shard_options_t, partial_grads: *const i32, tied: *const i32, num_params: usize) -> nxd_status_t;
 
     /// [local] Says that a buffer has moved, for frameworks that allocate new gradients.
     ///
@@ -191,8 +212,10 @@ extern "C" {
     /// @since 0.1
     pub fn nxd_ddp_mark_ready(ddp: *mut nxd_ddp_t, index: usize) -> nxd_status_t;
 
-    /// [local] Says that a parameter took no part in this step on this rank: its gradient counts as
-    /// zeros. One that took part on no rank is left alone by the update.
+    /// [collective: the group] Marks a parameter that took no part in this step on this rank: its
+    /// gradient counts as zeros, and may be overwritten by them. One that took part on no rank is left
+    /// alone by nxd_optimizer_step, and by nxd_optimizer_update after nxd_ddp_finish.
+    /// @return as nxd_ddp_mark_ready.
     /// @since 0.1
     pub fn nxd_ddp_mark_unused(ddp: *mut nxd_ddp_t, index: usize) -> nxd_status_t;
 
@@ -222,7 +245,9 @@ extern "C" {
     pub fn nxd_finish_options_init(options: *mut nxd_finish_options_t, size: usize) -> nxd_status_t;
 
     /// [collective: tensor-, pipeline- and data-parallel groups] Finishes the gradients of a ddp of
-    /// zero_stage 0: waits for the reductions, then does what nxd_finish_grads does.
+    /// zero_stage 0: waits for the reductions, then does what nxd_finish_grads does. An update by
+    /// nxd_optimizer_update may follow. Another nxd_ddp_finish, or nxd_optimizer_step, would reduce the
+    /// same gradients again: the caller fills them anew before.
     /// @param[out] out_norm  as nxd_finish_grads; may be NULL.
     /// @since 0.1
     pub fn nxd_ddp_finish(ddp: *mut nxd_ddp_t, options: *const nxd_finish_options_t, out_norm: *mut f64) -> nxd_status_t;

@@ -59,8 +59,9 @@ extern "C" {
 
     /// [local] Releases a group made by nxd_group_create; borrowed groups are left alone.
     ///
-    /// Works still pending on it end with ABORTED first, and so do later calls of modules that use the
-    /// group; the works' buffers are then the caller's.
+    /// Works still pending on it end with ABORTED first; their buffers are then the caller's, and later
+    /// calls of modules and ddps that use the group end with ABORTED too. Without pending works they
+    /// keep the group, and go on.
     /// @since 0.1
     pub fn nxd_group_destroy(group: *mut nxd_group_t);
 

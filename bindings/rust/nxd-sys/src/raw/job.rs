@@ -15,7 +15,7 @@ pub struct nxd_job_t {
 #[derive(Clone, Copy, Debug)]
 pub struct nxd_spawn_options_t {
     pub struct_size: usize,
-    /// 0: NEURON_NUM_DEVICES, NEURONCORE_NUM_DEVICES, or 1
+    /// at most 65536; 0: NEURON_NUM_DEVICES, NEURONCORE_NUM_DEVICES, or 1
     pub num_processes: i32,
     /// OMP_NUM_THREADS of each; 0: as inherited, or 1 with more than one process
     pub omp_num_threads: i32,

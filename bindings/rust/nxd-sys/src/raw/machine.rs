@@ -100,6 +100,7 @@ extern "C" {
     /// @param dtype  F32 or BF16.
     /// @param size   edge; 0: 2048.
     /// @param[out] out_rate  floating-point operations per second, 2 size^3 per product.
+    /// @return NXD_OK; INVALID_ARGUMENT (dtype, size); OUT_OF_MEMORY.
     /// @since 0.1
     pub fn nxd_measure_gemm_peak(dtype: nxd_dtype_t, size: i32, out_rate: *mut f64) -> nxd_status_t;
 

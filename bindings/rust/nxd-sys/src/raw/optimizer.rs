@@ -156,6 +156,7 @@ pub type nxd_update_fn = Option<
 pub struct nxd_lr_schedule_options_t {
     pub struct_size: usize,
     pub kind: nxd_lr_schedule_t,
+    /// 0
     pub reserved: i32,
     pub warmup_steps: i64,
     /// LINEAR and COSINE: more than warmup_steps
@@ -419,23 +420,27 @@ extern "C" {
     /// context's step.
     ///
     /// Gradients are left as they are, but for their reduction: the clip factor is applied on the fly.
-    /// When their norm is not finite, or after clipping beyond F32, nothing is updated, the step
-    /// advances, and the report says so.
+    /// When their norm is not finite, or after clipping beyond F32, or the factor is below F32's normal
+    /// numbers, nothing is updated, the step advances, and the report says so.
+    ///
+    /// Before anything is changed ranks compare what they were given: the options, the updates made so
+    /// far, the context's step, and within a stage the update rule, the hyperparameters of groups and
+    /// the schedule. Where they differ all ranks get INVALID_ARGUMENT.
     ///
     /// With parameters on device XLA the updates join the recorded graph. A report has to wait for that
     /// graph; without one the call returns at once, and nxd_mark_step has the errors of the updates.
     /// @param options     NULL: defaults.
     /// @param out_report  may be NULL.
-    /// @return NXD_OK; INVALID_ARGUMENT; UNSUPPORTED (max_norm over a part of a model, see
-    /// nxd_ddp_create_buffers); INVALID_STATE (parameters or state are PARTIAL); TIMEOUT or
-    /// PEER_LOST: nxd_last_error_info says of which step this rank's parameters are. Forwards,
-    /// steps and saves reject PARTIAL parameters until they are loaded again, and the
-    /// optimizer's state until nxd_optimizer_load.
+    /// @return NXD_OK; INVALID_ARGUMENT and ABI_MISMATCH, on all ranks, also of a report; UNSUPPORTED
+    /// (max_norm over a part of a model, see nxd_ddp_create_buffers); INVALID_STATE (parameters
+    /// or state are PARTIAL); TIMEOUT or PEER_LOST: nxd_last_error_info says of which step this
+    /// rank's parameters are. Forwards, steps and saves reject PARTIAL parameters until they
+    /// are loaded again, and the optimizer's state until nxd_optimizer_load.
     /// @since 0.1
     pub fn nxd_optimizer_step(optimizer: *mut nxd_optimizer_t, options: *const nxd_finish_options_t, out_report: *mut nxd_step_report_t) -> nxd_status_t;
 
     /// [local] Updates every parameter that has a gradient, from gradients that are finished, and
-    /// advances the context's step.
+    /// advances the context's step. Parameters of a ddp that took part on no rank have none.
     /// @return NXD_OK; INVALID_STATE (zero_stage 1, whose updates are collective).
     /// @since 0.1
     pub fn nxd_optimizer_update(optimizer: *mut nxd_optimizer_t) -> nxd_status_t;
@@ -465,7 +470,8 @@ extern "C" {
     /// whatever the layout: tensors NAME.STATE in the parameter's whole shape, where STATE is exp_avg,
     /// exp_avg_sq, momentum, state0 and so on, or master. Updates, hyperparameters of groups and the
     /// schedule are in the metadata. Crash-safe.
-    /// @return the same on all ranks: NXD_OK; INVALID_ARGUMENT; IO; TIMEOUT; PEER_LOST.
+    /// @return the same on all ranks: NXD_OK; INVALID_ARGUMENT; UNSUPPORTED (a ddp over buffers that
+    /// are parts of a model, see nxd_ddp_create_buffers); IO; TIMEOUT; PEER_LOST.
     /// @since 0.1
     pub fn nxd_optimizer_save(optimizer: *mut nxd_optimizer_t, path: *const c_char) -> nxd_status_t;
 
@@ -477,9 +483,9 @@ extern "C" {
     /// or destroyed: a step before that copies it. Without ZeRO-1 data-parallel copy 0 alone does.
     /// @param name  of the file, as for nxd_checkpoint_get_path; the same on all ranks, and not that of
     /// another snapshot of the checkpoint.
-    /// @return NXD_OK; INVALID_ARGUMENT; INVALID_STATE (parameters or state are PARTIAL; the checkpoint
-    /// is published, or was opened); OUT_OF_MEMORY; TIMEOUT; PEER_LOST. All ranks fail when one
-    /// does, but for checkpoint NULL.
+    /// @return NXD_OK; INVALID_ARGUMENT; UNSUPPORTED (as nxd_optimizer_save); INVALID_STATE (parameters
+    /// or state are PARTIAL; the checkpoint is published, or was opened); OUT_OF_MEMORY;
+    /// TIMEOUT; PEER_LOST. All ranks fail when one does, but for checkpoint NULL.
     /// @since 0.1
     pub fn nxd_optimizer_snapshot(optimizer: *mut nxd_optimizer_t, checkpoint: *mut nxd_checkpoint_t, name: *const c_char) -> nxd_status_t;
 

@@ -145,8 +145,8 @@ extern "C" {
     /// [collective: world] Lays out the context's world and makes its groups.
     ///
     /// @param options  NULL: one tensor- and pipeline-parallel rank, all others data parallel.
-    /// @return NXD_OK; INVALID_ARGUMENT (sizes, or ranks that disagree about them); INVALID_STATE
-    /// (initialised already); TIMEOUT; PEER_LOST.
+    /// @return NXD_OK; INVALID_ARGUMENT (sizes, ranks that disagree about them, or tensor-parallel
+    /// ranks with different seeds); INVALID_STATE (initialised already); TIMEOUT; PEER_LOST.
     /// @since 0.1
     pub fn nxd_init_model_parallel(ctx: *mut nxd_context_t, options: *const nxd_parallel_options_t) -> nxd_status_t;
 

@@ -242,6 +242,7 @@ pub struct nxd_pp_value_t {
     pub dtype: nxd_dtype_t,
     /// 1: its gradient, of the same shape and dtype, comes back
     pub needs_grad: i32,
+    /// 0
     pub reserved: i32,
 }
 
@@ -256,13 +257,13 @@ pub struct nxd_pp_call_t {
     pub microbatch: i32,
     /// 1: no later task of this run adds to this chunk's parameter gradients
     pub last: i32,
-    /// what the loss of this microbatch is multiplied by: scale its gradient so
+    /// what the loss of this microbatch is multiplied by: scale its gradient so. It is 1 / microbatches
     pub loss_weight: f64,
 }
 
 /// A rank's stages, computed by the caller. Tensors are CPU tensors in C order of the values'
 /// shapes, borrowed for the call, except inputs, which stay as they are until the microbatch's last
-/// backward task. Called on the thread that is inside nxd_pp_run_train or nxd_pp_run_eval.
+/// backward task. Called on the thread that is inside nxd_pp_run.
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
 pub struct nxd_pp_stage_callbacks_t {
@@ -294,7 +295,7 @@ impl Default for nxd_pp_stage_callbacks_t {
 #[derive(Clone, Copy, Debug)]
 pub struct nxd_pp_callbacks_options_t {
     pub struct_size: usize,
-    /// at least 1
+    /// 0: 1
     pub num_microbatches: i32,
     /// chunks of each rank; 0: 1
     pub virtual_size: i32,
@@ -380,7 +381,7 @@ extern "C" {
     /// the next stage's inputs in all but names.
     /// @param num_inputs, num_outputs  how many each chunk has; of length virtual_size.
     /// @param callbacks  copied; on failure destroy is not called.
-    /// @return NXD_OK; INVALID_ARGUMENT (also when neighbours do not agree, on all ranks);
+    /// @return NXD_OK; INVALID_ARGUMENT (also when neighbours or options do not agree, on all ranks);
     /// INVALID_STATE (model parallel not initialised); TIMEOUT; PEER_LOST.
     /// @since 0.1
     pub fn nxd_pp_create_callbacks(ctx: *mut nxd_context_t, options: *const nxd_pp_callbacks_options_t, inputs: *const nxd_pp_value_t, num_inputs: *const usize, outputs: *const nxd_pp_value_t, num_outputs: *const usize, callbacks: *const nxd_pp_stage_callbacks_t, out_pp: *mut *mut nxd_pp_t) -> nxd_status_t;
@@ -390,18 +391,22 @@ extern "C" {
     ///
     /// The data-parallel group takes part with broadcast_and_average_loss alone.
     ///
+    /// Before a message goes, the ranks of the pipeline compare training: where it differs, or one of
+    /// them has a bad one, all get INVALID_ARGUMENT, and the next run may begin.
+    ///
     /// Gradients of parameters are the caller's, added up over microbatches. Messages go over the
     /// pipeline-parallel group, with tags from 65533 on.
     ///
     /// When a callback fails, all ranks that still have to do with the run fail with its status, and
     /// their messages name its rank, stage and microbatch; with broadcast_and_average_loss the others
     /// get INVALID_ARGUMENT, without it they may have been done. The next run may begin.
+    /// @param training  1 or 0, the same on all ranks of the pipeline.
     /// @param[out] out_loss  mean of the microbatches' losses: see broadcast_and_average_loss. NaN
     /// where a callback set none. May be NULL.
-    /// @return NXD_OK; a callback's error; INVALID_STATE (the schedule has no backward tasks, or the
-    /// stages are modules); TIMEOUT or PEER_LOST: the message names the task that waited, its
-    /// stage and microbatch, and the peer; the group is poisoned, as it is when the interrupt
-    /// callback ends a wait.
+    /// @return NXD_OK; a callback's error; INVALID_ARGUMENT (training, on all ranks); INVALID_STATE
+    /// (the schedule has no backward tasks, or the stages are modules); TIMEOUT or PEER_LOST:
+    /// within the run the message names the task that waited, its stage and microbatch, and
+    /// the peer; the group is poisoned, as it is when the interrupt callback ends a wait.
     /// @since 0.1
     pub fn nxd_pp_run(pp: *mut nxd_pp_t, training: i32, out_loss: *mut f64) -> nxd_status_t;
 

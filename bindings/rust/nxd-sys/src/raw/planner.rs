@@ -25,7 +25,7 @@ pub struct nxd_plan_model_t {
     pub gated_mlp: i32,
     pub attention_bias: i32,
     pub mlp_bias: i32,
-    /// 1: layers of that sort have biases
+    /// 1: layers of that sort have biases; attention_bias 2: those of queries, keys and values alone, as Qwen2's
     pub norm_bias: i32,
     /// 1: the head's weight is the embedding's
     pub tied_embeddings: i32,
@@ -62,6 +62,7 @@ pub struct nxd_plan_machine_t {
     pub struct_size: usize,
     /// 0: all ranks are on one host
     pub ranks_per_host: i32,
+    /// 0
     pub reserved: i32,
     /// of a rank, for what is predicted; 0: no bound
     pub memory_bytes: u64,
@@ -132,6 +133,7 @@ pub struct nxd_plan_layout_t {
     pub recompute: i32,
     /// DEFAULT: EVEN
     pub partition: nxd_pp_partition_t,
+    /// 0
     pub reserved: i32,
 }
 

@@ -125,6 +125,7 @@ pub struct nxd_column_linear_options_t {
     pub transposed_weight: i32,
     /// 1: grad_weight and grad_bias are added to what is there; 0: they are overwritten
     pub accumulate_grads: i32,
+    /// 0
     pub reserved: i32,
     /// memory for the call; NULL: the library's own
     pub workspace: *mut c_void,
@@ -164,6 +165,7 @@ pub struct nxd_row_linear_options_t {
     pub transposed_weight: i32,
     /// 1: grad_weight and grad_bias are added to what is there; 0: they are overwritten
     pub accumulate_grads: i32,
+    /// 0
     pub reserved: i32,
     /// memory for the call; NULL: the library's own
     pub workspace: *mut c_void,
@@ -243,6 +245,7 @@ pub struct nxd_parallel_cross_entropy_options_t {
     pub ignore_index: i64,
     /// 1: ignore_index counts; 0: -100
     pub has_ignore_index: i32,
+    /// 0
     pub reserved: i32,
     /// memory for the call; NULL: the library's own
     pub workspace: *mut c_void,

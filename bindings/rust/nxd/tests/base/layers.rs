@@ -1,6 +1,9 @@
 use crate::common::on_ranks;
 use nxd::layers::*;
-use nxd::{Bf16, Context, ParallelOptions, Result, Status};
+use nxd::{
+    Array, Bf16, Context, Ddp, DdpOptions, FinishOptions, ParallelOptions, Result, ShardedParameter,
+    Status,
+};
 
 const ROWS: usize = 5;
 
@@ -193,6 +196,31 @@ fn norms_dropout_and_losses() {
             z.iter().map(|v| v.exp()).sum::<f64>().ln() - z[labels[r] as usize]
         });
         near(&loss, &[expected.sum::<f64>() / 3.0]);
+        ctx.finalize()
+    });
+}
+
+/// A vocabulary of five rows, three on each of two ranks, and a norm whose gradients are partial.
+#[test]
+fn shards_of_a_ddp() {
+    on_ranks(2, |ctx| {
+        let (rank, _) = tensor_parallel(&ctx)?;
+        let real = if rank == 0 { 6 } else { 4 }; // the sixth row is padding
+        let grads = (0..6).map(|i| if i < real { 1.0 } else { 0.0 }).collect();
+        let arrays = vec![
+            Array::with_gradient("vocabulary", &[3, 2], vec![0.5f64; 6], grads)?,
+            Array::with_gradient("norm", &[2], vec![1.0f64; 2], vec![1.0f64; 2])?,
+        ];
+        let ddp = Ddp::over_arrays(&ctx, None, arrays, &DdpOptions::default())?;
+        let rows = ShardOptions { has_dim: 1, size: 5, ..Default::default() };
+        let of = |shard| [
+            ShardedParameter { shard: Some(shard), ..Default::default() },
+            ShardedParameter { partial_grad: true, ..Default::default() },
+        ];
+        let error = ddp.set_shards(&of(ShardOptions { num_fused: 2, ..rows })).unwrap_err();
+        assert!(error.message().contains("shards[0] (vocabulary): num_fused"), "{}", error);
+        ddp.set_shards(&of(rows))?;
+        near(&[ddp.finish(&FinishOptions::default())?], &[18f64.sqrt()]);
         ctx.finalize()
     });
 }
