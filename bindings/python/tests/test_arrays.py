@@ -176,23 +176,24 @@ class BadArrays(unittest.TestCase):
         """An error that one rank finds before the call reaches its peers at once: not after a minute."""
         def bad(context):
             good = {"w": np.zeros((2, 3), "f4"), "b": np.zeros(3, "f4")}
+            good_grads = {name: np.zeros_like(value) for name, value in good.items()}
             frozen = np.zeros(3, "f4")
             frozen.flags.writeable = False
             for group in (None, context.world):
                 for params, grads, options, reason in (
-                        ({**good, "w": [1, 2]}, good, {}, "params['w']: expected an array"),
-                        (good, {**good, "b": frozen}, {}, "grads['b']: the array is read-only"),
-                        (good, {"w": good["w"]}, {}, "grads: expected an array for each"),
-                        (good, good, {"zero_stage": "one"}, "zero_stage"),
-                        (good, good, {"stage": 1}, "no option 'stage'")):
+                        ({**good, "w": [1, 2]}, good_grads, {}, "params['w']: expected an array"),
+                        (good, {**good_grads, "b": frozen}, {}, "grads['b']: the array is read-only"),
+                        (good, {"w": good_grads["w"]}, {}, "grads: expected an array for each"),
+                        (good, good_grads, {"zero_stage": "one"}, "zero_stage"),
+                        (good, good_grads, {"stage": 1}, "no option 'stage'")):
                     if context.rank == 0:
-                        params, grads, options = good, good, {}
+                        params, grads, options = good, good_grads, {}
                         reason = f"rank 1 rejected its arguments: call: .*{re.escape(reason)}"
                     else:
                         reason = re.escape(reason)
                     with self.assertRaisesRegex((nxd.InvalidArgument, TypeError), reason):
                         nxd.Ddp.over_arrays(context, params, grads, group=group, **options)
-            nxd.Ddp.over_arrays(context, good, good).close()
+            nxd.Ddp.over_arrays(context, good, good_grads).close()
 
         on_ranks(bad)
         on_ranks(bad, layout={})

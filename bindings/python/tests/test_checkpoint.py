@@ -11,9 +11,11 @@ import nxd
 from support import on_ranks
 
 
-def trained(context):
+def trained(context, placed=False):
     weight = np.arange(6, dtype=np.float32).reshape(2, 3)
     ddp = nxd.Ddp.over_arrays(context, {"w": weight}, {"w": np.ones_like(weight)})
+    if placed:
+        ddp.set_placements({"w": nxd.Placement.REPLICATED})
     return nxd.AdamW(ddp, learning_rate=0.1)
 
 
@@ -57,7 +59,7 @@ class Checkpoints(unittest.TestCase):
         corpus.write_text("one two three four five six", encoding="ascii")
 
         def body(context):
-            adamw = trained(context)
+            adamw = trained(context, placed=True)
             loader = nxd.DataLoader(context, [corpus], 1, 4)
             layer = nxd.ColumnParallelLinear(context, 4, 6)
             state = nxd.TrainingState(context)
