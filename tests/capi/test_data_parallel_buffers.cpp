@@ -390,7 +390,7 @@ void bad_tensors(void**) {
     }
     refused(nxd_ddp_create_buffers(nullptr, nullptr, nullptr, twice, grads, 2, nullptr, &ddp),
             "ctx");
-    refused(nxd_ddp_create_buffers(ctx, nullptr, nullptr, twice, grads, 2, nullptr, nullptr),
+    refused(nxd_ddp_create_buffers(ctx, nullptr, nullptr, twice, grads, 1, nullptr, nullptr),
             "out_ddp");
     return 0;
   });

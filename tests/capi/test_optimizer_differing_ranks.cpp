@@ -30,7 +30,7 @@ struct Difference {
 };
 
 const Difference kDifferences[] = {
-    {"learning rate of group 0 (0: no update): expected the same on all ranks, got 0.01 on rank 0 "
+    {"learning rate of group 0 (-1: no update): expected the same on all ranks, got 0.01 on rank 0 "
      "and 0.02 on rank 1",
      [](Setup& s) { s.adamw.learning_rate = 0.02; }, nullptr},
     {"learning rate of group 0", nullptr,
@@ -39,11 +39,12 @@ const Difference kDifferences[] = {
        warm_up.warmup_steps = 10;
        NXD_TEST_OK(nxd_optimizer_set_lr_schedule(o, &warm_up));
      }},
-    {"kind and hyperparameters of the optimizer: expected the same on all ranks, got another on "
-     "rank 1 than on rank 0",
+    {"update rule, hyperparameters, groups and schedule: expected the same on all ranks, got "
+     "another "
+     "on rank 1 than on rank 0",
      [](Setup& s) { s.is_sgd = true; }, nullptr},
-    {"kind and hyperparameters", [](Setup& s) { s.adamw.beta2 = 0.95; }, nullptr},
-    {"kind and hyperparameters", nullptr,
+    {"update rule, hyperparameters", [](Setup& s) { s.adamw.beta2 = 0.95; }, nullptr},
+    {"update rule, hyperparameters", nullptr,
      [](nxd_optimizer_t* o) {
        const char* pattern = "1";
        int32_t group = 0;
@@ -100,12 +101,12 @@ void differing_histories(void**) {
     const std::vector<char> before = model.bytes();
     NXD_TEST_REFUSED(nxd_optimizer_step(optimizer.get(), nullptr, nullptr),
                      NXD_ERROR_INVALID_ARGUMENT,
-                     "updates made so far: expected the same on all ranks, got 0 on rank 1 and 1 "
-                     "on rank 0");
+                     "updates made so far (-1: none is to be made): expected the same on all "
+                     "ranks, got 0 on rank 1 and 1 on rank 0");
     if (rank == 1) NXD_TEST_OK(nxd_optimizer_load(optimizer.get(), path.c_str()));
     NXD_TEST_REFUSED(rank == 0 ? nxd_ddp_finish(ddp.get(), nullptr, nullptr)
                                : nxd_optimizer_step(optimizer.get(), nullptr, nullptr),
-                     NXD_ERROR_INVALID_ARGUMENT, "learning rate of group 0 (0: no update)");
+                     NXD_ERROR_INVALID_ARGUMENT, "learning rate of group 0 (-1: no update)");
     NXD_TEST_CHECK(model.bytes() == before);
     NXD_TEST_OK(nxd_optimizer_step(optimizer.get(), nullptr, nullptr));
     return 0;

@@ -5,6 +5,7 @@
 #include "core/agree/agree.h"
 #include "core/base/device_variables.h"
 #include "core/base/environment.h"
+#include "core/base/hash.h"
 #include "core/base/kept_by_process.h"
 #include "core/world/world.h"
 
@@ -87,25 +88,29 @@ void Context::init_model_parallel(const ParallelOptions& options, const Outcome&
     state = std::make_shared<ParallelState>(RankLayout(options, size()), rank());
   });
   add_layout(proposal, options, size());
-  agree({world().get()}, proposal);
+  proposal.compare_within(0, 1, seed_digest());
+  const bool same_seed = agree({world().get()}, proposal).front();
   state->set_group(NXD_AXIS_WORLD, world());
   for (nxd_axis_t axis = NXD_AXIS_TENSOR; axis <= NXD_AXIS_EXPERT_DATA; ++axis) {
     const RankLayout& layout = state->layout();
     const auto ranks = layout.group(axis, layout.find(axis, rank()).group_index);
     state->set_group(axis, world_->groups().make(ranks, axis_name(axis)));
   }
-  if (state->size(NXD_AXIS_TENSOR) > 1) agree_on_seed(*state->group(NXD_AXIS_TENSOR));
+  if (!same_seed && state->size(NXD_AXIS_TENSOR) > 1) {
+    agree_on_seed(*state->group(NXD_AXIS_TENSOR));
+  }
   parallel_ = state;
 }
+
+uint32_t Context::seed_digest() const { return Hash().add(seed()).folded(); }
 
 // Shards are parts of one weight, and copies alike, where all of their ranks draw the same bits.
 // Ranks of other tensor-parallel groups fail with those that differ.
 void Context::agree_on_seed(ProcessGroup& tensor) const {
   Proposal outcome(rank(), "init_model_parallel");
   outcome.attempt([&] {
-    const auto folded = static_cast<uint32_t>(seed() ^ (seed() >> 32));
     Proposal own(rank(), "init_model_parallel");
-    agree({&tensor}, own.same_digest("seed of tensor-parallel ranks", folded));
+    agree({&tensor}, own.same_digest("seed of tensor-parallel ranks", seed_digest()));
   });
   agree({world().get()}, outcome);
 }

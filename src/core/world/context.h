@@ -77,6 +77,7 @@ class Context : public std::enable_shared_from_this<Context> {
  private:
   explicit Context(const ContextOptions& options);
 
+  uint32_t seed_digest() const;
   void agree_on_seed(ProcessGroup& tensor) const;
 
   RandomState random_;
