@@ -31,7 +31,7 @@ constexpr int64_t kPanel = 2 * kStep;
 constexpr float kHidden = -HUGE_VALF;
 // Rows of an operand that are summed over before tiles go to memory: they stay in the first-level
 // cache meanwhile, and longer sums would round more.
-constexpr int64_t kDepth = 240;
+constexpr int64_t kDepth = 96;
 
 static_assert(kTileRows % kTall == 0 && kTileKeys % kPanel == 0 && kTileDims % kStep == 0);
 
