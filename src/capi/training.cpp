@@ -95,10 +95,12 @@ nxd_status_t nxd_training_state_add_module(nxd_training_state_t* state, const ch
 nxd_status_t nxd_loss_weights(nxd_context_t* ctx, nxd_tensor_t* const* labels, size_t num_labels,
                               int64_t ignore_index, int32_t shifted, double* out_weights) {
   return guard([&] {
+    const Outcome room =
+        Outcome::of(-1, [&] { clear_outputs(out_weights, num_labels, "out_weights"); });
     const auto& context = unwrap(ctx, "ctx");
     std::vector<at::Tensor> given;
     const Outcome outcome = Outcome::of(context->rank(), [&] {
-      clear_outputs(out_weights, num_labels, "out_weights");
+      room.rethrow();
       given = unwrap_tensors(labels, num_labels, "labels");
     });
     const std::vector<double> weights =

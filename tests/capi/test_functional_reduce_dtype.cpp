@@ -1,7 +1,6 @@
 // A head with its loss in BF16, whose ranks exchange the parts of its input's gradient in F32 or in
 // BF16. With logits of 0 their gradients are 1/classes, less 1 at the label. The weights are
 // multiples of 1/16, so that f32 holds each rank's part exactly.
-#include "core/base/half.h"
 #include "support/reduce_dtype_ranks.h"
 #include "support/tensor.h"
 
@@ -15,8 +14,8 @@ constexpr int64_t kClasses = 64, kFeatures = 16, kTokens = 8;
 constexpr int kRanks = 2;
 const std::vector<int64_t> kLabels{0, 9, 63, 17, 31, 32, 48, 5};
 
-double rounded(double value) {
-  return nxd::bf16_to_f32(nxd::f32_to_bf16(static_cast<float>(value)));
+std::vector<double> rounded(const std::vector<double>& numbers) {
+  return values(from_doubles(numbers, {static_cast<int64_t>(numbers.size())}, NXD_DTYPE_BF16));
 }
 
 std::vector<double> weights() {
@@ -39,16 +38,16 @@ double part(int64_t token, int64_t feature, int r) {
 }
 
 std::vector<double> expected_dx(nxd_dtype_t exchanged) {
-  std::vector<double> dx;
-  for (int64_t i = 0; i < kTokens * kFeatures; ++i) {
-    double sum = 0;
-    for (int r = 0; r < kRanks; ++r) {
-      const double own = part(i / kFeatures, i % kFeatures, r);
-      sum += exchanged == NXD_DTYPE_BF16 ? rounded(own) : own;
+  std::vector<double> dx(kTokens * kFeatures);
+  for (int r = 0; r < kRanks; ++r) {
+    std::vector<double> own;
+    for (int64_t i = 0; i < kTokens * kFeatures; ++i) {
+      own.push_back(part(i / kFeatures, i % kFeatures, r));
     }
-    dx.push_back(rounded(sum));
+    if (exchanged == NXD_DTYPE_BF16) own = rounded(own);
+    for (size_t i = 0; i < dx.size(); ++i) dx[i] += own[i];
   }
-  return dx;
+  return rounded(dx);
 }
 
 // split: ranks have parts of the tokens.

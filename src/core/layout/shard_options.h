@@ -6,7 +6,7 @@
 
 namespace nxd {
 
-// How a caller describes the part that each rank has of a weight; see nxd_shard_options_t.
+// How a caller describes the part that each rank has of a weight.
 struct ShardOptions {
   std::optional<int64_t> dim{};  // absent: each rank has the whole weight
   int64_t size = 0;              // of dim in the whole weight; 0: the shards' together

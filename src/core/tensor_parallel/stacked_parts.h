@@ -45,8 +45,8 @@ int checked_dim(int64_t dim, int dims, const char* name);
 // The dtype of partial sums, such as those that several ranks exchange: f32 for 16-bit floats.
 nxd_dtype_t partial_sum_dtype(nxd_dtype_t dtype);
 
-// The dtype in which ranks exchange partial sums of a linear layer of this dtype. reduce_dtype: as
-// nxd_parallel_options_t has it.
+// The dtype in which ranks exchange partial sums of a linear layer of this dtype. reduce_dtype: of
+// those in bf16, F32 or BF16.
 nxd_dtype_t exchanged_dtype(nxd_dtype_t dtype, nxd_dtype_t reduce_dtype);
 
 }  // namespace nxd

@@ -8,11 +8,11 @@
 
 #include "core/tensor_parallel/stacked_parts.h"
 #include "engine/autograd/deferred_gradients.h"
-#include "engine/dtype.h"
 #include "engine/functional/linear_call.h"
 #include "engine/ops/autocast.h"
 #include "engine/ops/collectives.h"
 #include "engine/ops/compute.h"
+#include "engine/tensor/dtype_map.h"
 
 namespace nxd {
 namespace {
