@@ -203,8 +203,8 @@ void copies_that_part(void**) {
                    (rank == 1 ? NXD_ERROR_USER : NXD_OK));
     fails = false;
     NXD_TEST_REFUSED(nxd_optimizer_step(made, nullptr, nullptr), NXD_ERROR_INVALID_ARGUMENT,
-                     "updates made so far (-1: none is to be made): expected the same on all "
-                     "ranks, got 0 on rank 1 and 1 on rank 0");
+                     "step of the context: expected the same on all ranks, got 0 on rank 1 and 1 "
+                     "on rank 0");
     if (rank == 1) NXD_TEST_OK(nxd_optimizer_update(made));
     NXD_TEST_OK(nxd_optimizer_step(made, nullptr, nullptr));
     return 0;
