@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <cmath>
-#include <deque>
 #include <vector>
 
 #include "core/base/profiler.h"
@@ -39,12 +38,6 @@ struct Buffers {
   Workspace accumulator;            // f32
   Workspace rows;                   // max and sum, or delta: f32
 };
-
-PairBuffers& pair_buffers(size_t i) {
-  thread_local std::deque<PairBuffers> buffers;
-  while (buffers.size() <= i) buffers.emplace_back();
-  return buffers[i];
-}
 
 Buffers& thread_buffers() {
   thread_local Buffers buffers;
@@ -156,7 +149,7 @@ struct Forward : Attention {
   void operator()(int64_t first, int64_t count) const {
     std::vector<Pair> pairs;
     for (int64_t i = 0; i < count; ++i) {
-      pairs.push_back(pair(pair_buffers(static_cast<size_t>(i)), first + i, k, v));
+      pairs.push_back(pair(buffers_of_pair<PairBuffers>(static_cast<size_t>(i)), first + i, k, v));
     }
     const int64_t blocks = (shape_.query_length + kQueryBlock - 1) / kQueryBlock;
     const int64_t of_pair = group_ * blocks;
@@ -214,7 +207,7 @@ struct Backward : Attention {
     const size_t sums = static_cast<size_t>(size) * sizeof(float);
     std::vector<GradientPair> pairs;
     for (int64_t i = 0; i < count; ++i) {
-      PairBuffers& buffers = pair_buffers(static_cast<size_t>(i));
+      PairBuffers& buffers = buffers_of_pair<PairBuffers>(static_cast<size_t>(i));
       const Pair plain = pair(buffers, first + i, k, v);
       pairs.push_back({plain, AttentionTurns(plan_, plain.b, kQueryBlock, kKeyBlock),
                        buffers.dk.get<float>(sums), buffers.dv.get<float>(sums)});

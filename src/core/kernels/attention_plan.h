@@ -1,7 +1,9 @@
 #pragma once
 
 #include <algorithm>
+#include <cstddef>
 #include <cstdint>
+#include <deque>
 #include <numbers>
 #include <vector>
 
@@ -105,5 +107,13 @@ class AttentionPlan {
   int64_t group_;
   std::vector<SeenKeys> keys_;  // by batch entry with a mask, else one
 };
+
+// The memory that this thread keeps for the i-th of the pairs that it computes or leads a team for.
+template <class Buffers>
+Buffers& buffers_of_pair(size_t i) {
+  thread_local std::deque<Buffers> of_pairs;
+  while (of_pairs.size() <= i) of_pairs.emplace_back();
+  return of_pairs[i];
+}
 
 }  // namespace nxd::kernels

@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <cmath>
-#include <deque>
 #include <optional>
 #include <vector>
 
@@ -34,12 +33,6 @@ struct BlockBuffers {
   Workspace queries, grads, query_pairs, grad_pairs, scratch, score_grad_pairs, score_grads, kept,
       rows, sums;
 };
-
-PairBuffers& pair_buffers(size_t i) {
-  thread_local std::deque<PairBuffers> buffers;
-  while (buffers.size() <= i) buffers.emplace_back();
-  return buffers[i];
-}
 
 BlockBuffers& block_buffers() {
   thread_local BlockBuffers buffers;
@@ -134,7 +127,7 @@ struct Forward : PairWork {
   void operator()(int64_t first, int64_t count) const {
     std::vector<Pair> pairs;
     for (int64_t i = 0; i < count; ++i) {
-      PairBuffers& buffers = pair_buffers(static_cast<size_t>(i));
+      PairBuffers& buffers = buffers_of_pair<PairBuffers>(static_cast<size_t>(i));
       const auto [b, kv_head] = plan.pair(first + i);
       Pair pair{b, kv_head, head(buffers, b), nullptr, nullptr};
       pair.keys.key_panels = pair.panels = panel_space(buffers.key_panels, pair.keys);
@@ -210,7 +203,7 @@ struct Backward : PairWork {
   void operator()(int64_t first, int64_t count) const {
     std::vector<Pair> pairs;
     for (int64_t i = 0; i < count; ++i) {
-      pairs.push_back(pair(first + i, pair_buffers(static_cast<size_t>(i))));
+      pairs.push_back(pair(first + i, buffers_of_pair<PairBuffers>(static_cast<size_t>(i))));
     }
     for_key_parts(count, [&](int64_t i, int64_t key, int64_t keys) {
       const Pair& pair = pairs[static_cast<size_t>(i)];
