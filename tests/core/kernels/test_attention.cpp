@@ -50,7 +50,6 @@ struct Heads {
   int64_t index(int64_t b, int64_t s, int64_t h, int64_t e) const {
     return b * view.batch_stride + s * view.seq_stride + h * view.head_stride + e;
   }
-  double at(int64_t b, int64_t s, int64_t h, int64_t e) const { return values[index(b, s, h, e)]; }
 };
 
 struct Problem {
@@ -140,22 +139,47 @@ struct Problem {
   }
 };
 
-struct Reference {
-  std::vector<double> out, maxima, factors, dq, dk, dv;
-};
-
 size_t place(int64_t i) { return static_cast<size_t>(i); }
+
+std::vector<double> doubles(const Buffer& values) {
+  std::vector<double> out(place(values.size()));
+  for (int64_t i = 0; i < values.size(); ++i) out[place(i)] = values[i];
+  return out;
+}
+
+struct Reference {
+  std::vector<double> q, k, v, dout;
+  std::vector<double> out, maxima, factors, dq, dk, dv;
+
+  explicit Reference(const Problem& p)
+      : q(doubles(p.q.values)),
+        k(doubles(p.k.values)),
+        v(doubles(p.v.values)),
+        dout(doubles(p.dout.values)),
+        out(q.size()),
+        dq(q.size()),
+        dk(k.size()),
+        dv(k.size()) {}
+};
 
 // One query row of the reference: probabilities, output and its share of the gradients.
 void reference_row(const Problem& p, Reference& r, int64_t b, int64_t h, int64_t i) {
   const Case& c = p.c;
   const int64_t g = h / (c.heads / c.kv_heads);
+  const auto row = [](const Heads& heads, int64_t b, int64_t s, int64_t h) {
+    return place(heads.index(b, s, h, 0));
+  };
+  const double *q = &r.q[row(p.q, b, i, h)], *dout = &r.dout[row(p.dout, b, i, h)];
+  double *out = &r.out[row(p.out, b, i, h)], *dq = &r.dq[row(p.dq, b, i, h)];
   std::vector<double> w(place(c.keys), 0.0);
   double max = -INFINITY;
   for (int64_t j = 0; j < c.keys; ++j) {
+    w[place(j)] = -INFINITY;
+    if (!p.sees(b, i, j)) continue;
+    const double* k = &r.k[row(p.k, b, j, g)];
     double s = 0;
-    for (int64_t e = 0; e < c.dim; ++e) s += p.q.at(b, i, h, e) * p.k.at(b, j, g, e);
-    w[place(j)] = p.sees(b, i, j) ? s * p.shape.scale : -INFINITY;
+    for (int64_t e = 0; e < c.dim; ++e) s += q[e] * k[e];
+    w[place(j)] = s * p.shape.scale;
     max = std::max(max, w[place(j)]);
   }
   double sum = 0;
@@ -165,32 +189,32 @@ void reference_row(const Problem& p, Reference& r, int64_t b, int64_t h, int64_t
   for (double& x : w) x = sum > 0 ? x / sum : 0;
   double delta = 0;
   std::vector<double> dp(place(c.keys), 0.0);
-  for (int64_t e = 0; e < c.dim; ++e) {
-    double o = 0;
-    for (int64_t j = 0; j < c.keys; ++j) {
-      const double factor = p.factor(b, h, i, j), weight = w[place(j)] * factor;
-      o += weight * p.v.at(b, j, g, e);
-      dp[place(j)] += factor * p.dout.at(b, i, h, e) * p.v.at(b, j, g, e);
-      r.dv[place(p.dv.index(b, j, g, e))] += weight * p.dout.at(b, i, h, e);
+  for (int64_t j = 0; j < c.keys; ++j) {
+    if (w[place(j)] == 0) continue;
+    const double factor = p.factor(b, h, i, j), weight = w[place(j)] * factor;
+    const double* v = &r.v[row(p.v, b, j, g)];
+    double* dv = &r.dv[row(p.dv, b, j, g)];
+    for (int64_t e = 0; e < c.dim; ++e) {
+      out[e] += weight * v[e];
+      dp[place(j)] += factor * dout[e] * v[e];
+      dv[e] += weight * dout[e];
     }
-    r.out[place(p.out.index(b, i, h, e))] = o;
-    delta += o * p.dout.at(b, i, h, e);
   }
+  for (int64_t e = 0; e < c.dim; ++e) delta += out[e] * dout[e];
   for (int64_t j = 0; j < c.keys; ++j) {
     const double ds = w[place(j)] * (dp[place(j)] - delta) * p.shape.scale;
+    if (ds == 0) continue;
+    const double* k = &r.k[row(p.k, b, j, g)];
+    double* dk = &r.dk[row(p.dk, b, j, g)];
     for (int64_t e = 0; e < c.dim; ++e) {
-      r.dq[place(p.dq.index(b, i, h, e))] += ds * p.k.at(b, j, g, e);
-      r.dk[place(p.dk.index(b, j, g, e))] += ds * p.q.at(b, i, h, e);
+      dq[e] += ds * k[e];
+      dk[e] += ds * q[e];
     }
   }
 }
 
 Reference reference(const Problem& p) {
-  Reference r;
-  r.out.resize(place(p.out.values.size()));
-  r.dq = r.out;
-  r.dk.resize(place(p.k.values.size()));
-  r.dv = r.dk;
+  Reference r(p);
   for (int64_t b = 0; b < p.c.batch; ++b) {
     for (int64_t h = 0; h < p.c.heads; ++h) {
       for (int64_t i = 0; i < p.c.queries; ++i) reference_row(p, r, b, h, i);
