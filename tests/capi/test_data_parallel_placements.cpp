@@ -163,12 +163,8 @@ struct Run {
   std::vector<double> norms;
 };
 
-struct Plan {
-  double max_norm = 0.5, norm_type = 2;
-  int steps = 3;
-  std::string load, save;  // "": none
+struct Plan : AdamWSteps {
   nxd_dtype_t dtype = NXD_DTYPE_F64;
-  nxd_bf16_update_t bf16_update = NXD_BF16_UPDATE_MASTER;
 };
 
 Run train(nxd_context_t* ctx, const Split& split, const Plan& plan) {
@@ -178,24 +174,7 @@ Run train(nxd_context_t* ctx, const Split& split, const Plan& plan) {
   Ddp ddp;
   if (!NXD_TEST_OK(part.create(ctx, ddp))) return run;
   if (split.ranks() > 1) NXD_TEST_OK(part.place(ddp));
-  nxd_adamw_options_t options = NXD_ADAMW_OPTIONS_INIT;
-  options.learning_rate = 0.01;
-  options.bf16_update = plan.bf16_update;
-  nxd_optimizer_t* made = nullptr;
-  NXD_TEST_OK(nxd_optimizer_create_adamw_ddp(ddp.get(), &options, &made));
-  const Optimizer optimizer(made);
-  if (!plan.load.empty()) NXD_TEST_OK(nxd_optimizer_load(made, plan.load.c_str()));
-  for (int i = 0; i < plan.steps; ++i) {
-    part.set_gradients();
-    nxd_finish_options_t finish = NXD_FINISH_OPTIONS_INIT;
-    finish.max_norm = plan.max_norm;
-    finish.norm_type = plan.norm_type;
-    nxd_step_report_t report = {};
-    report.struct_size = sizeof report;
-    NXD_TEST_OK(nxd_optimizer_step(made, &finish, &report));
-    run.norms.push_back(report.norm);
-  }
-  if (!plan.save.empty()) NXD_TEST_OK(nxd_optimizer_save(made, plan.save.c_str()));
+  run.norms = plan.run(ddp, [&] { part.set_gradients(); });
   run.values = part.values();
   return run;
 }

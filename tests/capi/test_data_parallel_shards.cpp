@@ -159,10 +159,8 @@ struct Run {
   std::vector<double> norms;
 };
 
-struct Plan {
+struct Plan : AdamWSteps {
   Values values = initial_values();
-  int steps = 3;
-  std::string load, save;  // "": none
 };
 
 void init_layout(nxd_context_t* ctx, const Split& split) {
@@ -176,22 +174,7 @@ Run train(nxd_context_t* ctx, const Split& split, const Plan& plan) {
   init_layout(ctx, split);
   Part part(ctx, split, plan.values);
   const Ddp ddp = part.make_ddp();
-  nxd_adamw_options_t options = NXD_ADAMW_OPTIONS_INIT;
-  options.learning_rate = 0.01;
-  nxd_optimizer_t* made = nullptr;
-  NXD_TEST_OK(nxd_optimizer_create_adamw_ddp(ddp.get(), &options, &made));
-  const Optimizer optimizer(made);
-  if (!plan.load.empty()) NXD_TEST_OK(nxd_optimizer_load(made, plan.load.c_str()));
-  for (int i = 0; i < plan.steps; ++i) {
-    part.set_gradients();
-    nxd_finish_options_t finish = NXD_FINISH_OPTIONS_INIT;
-    finish.max_norm = 0.5;
-    nxd_step_report_t report = {};
-    report.struct_size = sizeof report;
-    NXD_TEST_OK(nxd_optimizer_step(made, &finish, &report));
-    run.norms.push_back(report.norm);
-  }
-  if (!plan.save.empty()) NXD_TEST_OK(nxd_optimizer_save(made, plan.save.c_str()));
+  run.norms = plan.run(ddp, [&] { part.set_gradients(); });
   run.values = part.gather();
   return run;
 }

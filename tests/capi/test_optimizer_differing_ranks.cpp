@@ -9,70 +9,81 @@ namespace {
 
 using namespace nxd_test;
 
-struct Setup {
-  nxd_adamw_options_t adamw = NXD_ADAMW_OPTIONS_INIT;
-  bool is_sgd = false;
+const char* const kDigest =
+    "update rule, hyperparameters, groups and schedule: expected the same on all ranks, got "
+    "another "
+    "on rank 1 than on rank 0";
+const char* const kRate =
+    "learning rate of group 0 (-1: no update): expected the same on all ranks";
 
-  Optimizer make(const Ddp& ddp) const {
-    nxd_optimizer_t* made = nullptr;
-    nxd_sgd_options_t sgd = NXD_SGD_OPTIONS_INIT;
-    sgd.learning_rate = adamw.learning_rate;
-    NXD_TEST_OK(is_sgd ? nxd_optimizer_create_sgd_ddp(ddp.get(), &sgd, &made)
-                       : nxd_optimizer_create_adamw_ddp(ddp.get(), &adamw, &made));
-    return Optimizer(made);
+struct Training {
+  BufferModel model{{{4, 3}, {5}}, NXD_DTYPE_F32, NXD_DTYPE_F32};
+  Ddp ddp;
+  Optimizer optimizer;
+
+  Training(nxd_context_t* ctx, int32_t zero_stage, int rank) {
+    nxd_ddp_options_t options = NXD_DDP_OPTIONS_INIT;
+    options.zero_stage = zero_stage;
+    NXD_TEST_OK(model.create_ddp(ctx, options, ddp));
+    model.set_gradients(rank, rank + 1);
+    set_adamw(0.9);
   }
+  void set_adamw(double beta1) {
+    nxd_adamw_options_t adamw = NXD_ADAMW_OPTIONS_INIT;
+    adamw.learning_rate = 0.01;
+    adamw.beta1 = beta1;
+    nxd_optimizer_t* made = nullptr;
+    NXD_TEST_OK(nxd_optimizer_create_adamw_ddp(ddp.get(), &adamw, &made));
+    optimizer.reset(made);
+  }
+  void set_sgd() {
+    nxd_sgd_options_t sgd = NXD_SGD_OPTIONS_INIT;
+    sgd.learning_rate = 0.01;
+    nxd_optimizer_t* made = nullptr;
+    NXD_TEST_OK(nxd_optimizer_create_sgd_ddp(ddp.get(), &sgd, &made));
+    optimizer.reset(made);
+  }
+  nxd_status_t step() { return nxd_optimizer_step(optimizer.get(), nullptr, nullptr); }
 };
 
-struct Difference {
-  const char* message;
-  void (*apply)(Setup& setup);
-  void (*change)(nxd_optimizer_t* optimizer);
-};
-
-const Difference kDifferences[] = {
-    {"learning rate of group 0 (-1: no update): expected the same on all ranks, got 0.01 on rank 0 "
-     "and 0.02 on rank 1",
-     [](Setup& s) { s.adamw.learning_rate = 0.02; }, nullptr},
-    {"learning rate of group 0", nullptr,
-     [](nxd_optimizer_t* o) {
+// Calls that make one rank's update another, and the message; the same call makes those of all
+// alike again.
+const std::pair<void (*)(Training&), const char*> kChanges[] = {
+    {[](Training& t) { NXD_TEST_OK(nxd_optimizer_set_learning_rate(t.optimizer.get(), 0.02)); },
+     "learning rate of group 0 (-1: no update): expected the same on all ranks, got 0.01 on rank 0 "
+     "and 0.02 on rank 1"},
+    {[](Training& t) {
+       NXD_TEST_OK(nxd_optimizer_set_hyperparameter(t.optimizer.get(), 0,
+                                                    NXD_HYPERPARAMETER_WEIGHT_DECAY, 0.25));
+     },
+     kDigest},
+    {[](Training& t) {
        nxd_lr_schedule_options_t warm_up = NXD_LR_SCHEDULE_OPTIONS_INIT;
        warm_up.warmup_steps = 10;
-       NXD_TEST_OK(nxd_optimizer_set_lr_schedule(o, &warm_up));
-     }},
-    {"update rule, hyperparameters, groups and schedule: expected the same on all ranks, got "
-     "another "
-     "on rank 1 than on rank 0",
-     [](Setup& s) { s.is_sgd = true; }, nullptr},
-    {"update rule, hyperparameters", [](Setup& s) { s.adamw.beta2 = 0.95; }, nullptr},
-    {"update rule, hyperparameters", nullptr,
-     [](nxd_optimizer_t* o) {
-       const char* pattern = "1";
-       int32_t group = 0;
-       NXD_TEST_OK(nxd_optimizer_add_group(o, &pattern, 1, &group));
-       NXD_TEST_OK(
-           nxd_optimizer_set_hyperparameter(o, group, NXD_HYPERPARAMETER_WEIGHT_DECAY, 0.1));
-     }},
+       NXD_TEST_OK(nxd_optimizer_set_lr_schedule(t.optimizer.get(), &warm_up));
+     },
+     kRate},
+    {[](Training& t) {
+       const char* first = "0";
+       NXD_TEST_OK(nxd_optimizer_add_group(t.optimizer.get(), &first, 1, nullptr));
+     },
+     kDigest},
+    {[](Training& t) { t.set_adamw(0.95); }, kDigest},
+    {[](Training& t) { t.set_sgd(); }, kDigest},
 };
 
-void differing_settings(void**) {
-  for (const int zero_stage : {0, 1}) {
+void settings_that_differ(void**) {
+  for (const int32_t zero_stage : {0, 1}) {
     on_ranks<int>(2, [&](nxd_context_t* ctx, int rank, int) {
-      for (const Difference& difference : kDifferences) {
-        BufferModel model({{4, 3}, {5}}, NXD_DTYPE_F32, NXD_DTYPE_F32);
-        nxd_ddp_options_t options = NXD_DDP_OPTIONS_INIT;
-        options.zero_stage = zero_stage;
-        Ddp ddp;
-        NXD_TEST_OK(model.create_ddp(ctx, options, ddp));
-        Setup setup;
-        setup.adamw.learning_rate = 0.01;
-        if (rank == 1 && difference.apply) difference.apply(setup);
-        const Optimizer optimizer = setup.make(ddp);
-        if (rank == 1 && difference.change) difference.change(optimizer.get());
-        model.set_gradients(rank, rank + 1);
-        const std::vector<char> before = model.bytes();
-        NXD_TEST_REFUSED(nxd_optimizer_step(optimizer.get(), nullptr, nullptr),
-                         NXD_ERROR_INVALID_ARGUMENT, difference.message);
-        NXD_TEST_CHECK(model.bytes() == before);
+      Training training(ctx, zero_stage, rank);
+      for (const auto& [change, message] : kChanges) {
+        training.set_adamw(0.9);
+        const std::vector<char> before = training.model.bytes();
+        if (rank == 1) change(training);
+        NXD_TEST_REFUSED(training.step(), NXD_ERROR_INVALID_ARGUMENT, message);
+        NXD_TEST_CHECK(training.model.bytes() == before);
+        if (rank == 0) change(training);
+        NXD_TEST_OK(training.step());
       }
       return 0;
     });
@@ -80,35 +91,53 @@ void differing_settings(void**) {
 }
 
 // A state that one rank alone has loaded, and a rank that makes no update.
-void differing_histories(void**) {
+void histories_that_differ(void**) {
   const TempDir directory;
   const std::string path = directory.path() + "/state.safetensors";
   on_ranks<int>(2, [&](nxd_context_t* ctx, int rank, int) {
-    BufferModel model({{4, 3}, {5}}, NXD_DTYPE_F32, NXD_DTYPE_F32);
-    const nxd_ddp_options_t options = NXD_DDP_OPTIONS_INIT;
-    Ddp ddp;
-    NXD_TEST_OK(model.create_ddp(ctx, options, ddp));
-    Setup setup;
-    setup.adamw.learning_rate = 0.01;
-    model.set_gradients(rank, rank + 1);
-    {
-      const Optimizer optimizer = setup.make(ddp);
-      NXD_TEST_OK(nxd_optimizer_step(optimizer.get(), nullptr, nullptr));
-      NXD_TEST_OK(nxd_optimizer_save(optimizer.get(), path.c_str()));
-    }
-    const Optimizer optimizer = setup.make(ddp);
-    if (rank == 0) NXD_TEST_OK(nxd_optimizer_load(optimizer.get(), path.c_str()));
-    const std::vector<char> before = model.bytes();
-    NXD_TEST_REFUSED(nxd_optimizer_step(optimizer.get(), nullptr, nullptr),
-                     NXD_ERROR_INVALID_ARGUMENT,
+    Training training(ctx, 0, rank);
+    NXD_TEST_OK(training.step());
+    NXD_TEST_OK(nxd_optimizer_save(training.optimizer.get(), path.c_str()));
+    training.set_adamw(0.9);
+    const auto load = [&] { return nxd_optimizer_load(training.optimizer.get(), path.c_str()); };
+    if (rank == 0) NXD_TEST_OK(load());
+    const std::vector<char> before = training.model.bytes();
+    NXD_TEST_REFUSED(training.step(), NXD_ERROR_INVALID_ARGUMENT,
                      "updates made so far (-1: none is to be made): expected the same on all "
                      "ranks, got 0 on rank 1 and 1 on rank 0");
-    if (rank == 1) NXD_TEST_OK(nxd_optimizer_load(optimizer.get(), path.c_str()));
-    NXD_TEST_REFUSED(rank == 0 ? nxd_ddp_finish(ddp.get(), nullptr, nullptr)
-                               : nxd_optimizer_step(optimizer.get(), nullptr, nullptr),
-                     NXD_ERROR_INVALID_ARGUMENT, "learning rate of group 0 (-1: no update)");
-    NXD_TEST_CHECK(model.bytes() == before);
-    NXD_TEST_OK(nxd_optimizer_step(optimizer.get(), nullptr, nullptr));
+    if (rank == 1) NXD_TEST_OK(load());
+    NXD_TEST_REFUSED(
+        rank == 0 ? nxd_ddp_finish(training.ddp.get(), nullptr, nullptr) : training.step(),
+        NXD_ERROR_INVALID_ARGUMENT, kRate);
+    NXD_TEST_CHECK(training.model.bytes() == before);
+    NXD_TEST_OK(training.step());
+    return 0;
+  });
+}
+
+nxd_status_t fail_if(const nxd_update_t*, void* fails) {
+  return *static_cast<const bool*>(fails) ? NXD_ERROR_USER : NXD_OK;
+}
+
+// An update that fails on one rank leaves its copy a step behind. The next step says so, until the
+// rank has made up for it.
+void copies_that_part(void**) {
+  on_ranks<int>(2, [](nxd_context_t* ctx, int rank, int) {
+    Training training(ctx, 0, rank);
+    bool fails = rank == 1;
+    nxd_custom_optimizer_options_t options = NXD_CUSTOM_OPTIMIZER_OPTIONS_INIT;
+    options.update = fail_if;
+    options.user_data = &fails;
+    nxd_optimizer_t* made = nullptr;
+    NXD_TEST_OK(nxd_optimizer_create_custom_ddp(training.ddp.get(), &options, &made));
+    training.optimizer.reset(made);
+    NXD_TEST_CHECK(training.step() == (rank == 1 ? NXD_ERROR_USER : NXD_OK));
+    fails = false;
+    NXD_TEST_REFUSED(training.step(), NXD_ERROR_INVALID_ARGUMENT,
+                     "step of the context: expected the same on all ranks, got 0 on rank 1 and 1 "
+                     "on rank 0");
+    if (rank == 1) NXD_TEST_OK(nxd_optimizer_update(made));
+    NXD_TEST_OK(training.step());
     return 0;
   });
 }
@@ -116,7 +145,8 @@ void differing_histories(void**) {
 }  // namespace
 
 int main() {
-  const CMUnitTest tests[] = {cmocka_unit_test(differing_settings),
-                              cmocka_unit_test(differing_histories)};
+  const CMUnitTest tests[] = {cmocka_unit_test(settings_that_differ),
+                              cmocka_unit_test(histories_that_differ),
+                              cmocka_unit_test(copies_that_part)};
   return cmocka_run_group_tests(tests, nullptr, nullptr);
 }

@@ -1,6 +1,6 @@
 // Calls of a training step's end that one rank cannot make: structs that the library does not know,
-// outputs that are missing, values out of range. And optimizers that ranks have not set up alike.
-// All ranks fail at once, nothing has changed, and the next call goes well.
+// outputs that are missing, values out of range. All ranks fail at once, nothing has changed, and
+// the next call goes well.
 #include "support/buffer_model.h"
 
 #include "support/check.h"
@@ -125,97 +125,10 @@ void creations(void**) {
   });
 }
 
-// --- Optimizers that differ ---------------------------------------------------------------------
-
-const char* const kDigest =
-    "update rule, hyperparameters, groups and schedule: expected the same on all ranks";
-const char* const kRate = "learning rate of group 0 (-1: no update): expected the same on all";
-
-// Calls that make one rank's update another, and the message; the same call makes those of all
-// alike again.
-const std::pair<nxd_status_t (*)(nxd_optimizer_t*), const char*> kChanges[] = {
-    {[](nxd_optimizer_t* o) { return nxd_optimizer_set_learning_rate(o, 0.5); }, kRate},
-    {[](nxd_optimizer_t* o) {
-       return nxd_optimizer_set_hyperparameter(o, 0, NXD_HYPERPARAMETER_WEIGHT_DECAY, 0.25);
-     },
-     kDigest},
-    {[](nxd_optimizer_t* o) {
-       nxd_lr_schedule_options_t schedule = NXD_LR_SCHEDULE_OPTIONS_INIT;
-       schedule.warmup_steps = 10;
-       return nxd_optimizer_set_lr_schedule(o, &schedule);
-     },
-     kRate},
-    {[](nxd_optimizer_t* o) {
-       const char* first[] = {"0"};
-       return nxd_optimizer_add_group(o, first, 1, nullptr);
-     },
-     kDigest},
-};
-
-void settings_that_differ(void**) {
-  for (const int32_t zero_stage : {0, 1}) {
-    on_ranks<int>(kRanks, [&](nxd_context_t* ctx, int rank, int) {
-      Training training(ctx, zero_stage);
-      const auto step = [&] {
-        return nxd_optimizer_step(training.optimizer.get(), nullptr, nullptr);
-      };
-      for (const auto& [change, message] : kChanges) {
-        const std::vector<char> before = training.model.bytes();
-        if (rank == 1) NXD_TEST_OK(change(training.optimizer.get()));
-        NXD_TEST_REFUSED(step(), NXD_ERROR_INVALID_ARGUMENT, message);
-        NXD_TEST_CHECK(training.model.bytes() == before);
-        if (rank == 0) NXD_TEST_OK(change(training.optimizer.get()));
-        NXD_TEST_OK(step());
-      }
-      // Another rule.
-      nxd_optimizer_t* made = nullptr;
-      NXD_TEST_OK(rank == 0 ? nxd_optimizer_create_sgd_ddp(training.ddp.get(), nullptr, &made)
-                            : nxd_optimizer_create_adamw_ddp(training.ddp.get(), nullptr, &made));
-      training.optimizer.reset(made);
-      NXD_TEST_REFUSED(step(), NXD_ERROR_INVALID_ARGUMENT, kDigest);
-      nxd_adamw_options_t adamw = NXD_ADAMW_OPTIONS_INIT;
-      if (rank == 0) adamw.formula = NXD_ADAMW_FORMULA_NXD;
-      NXD_TEST_OK(nxd_optimizer_create_adamw_ddp(training.ddp.get(), &adamw, &made));
-      training.optimizer.reset(made);
-      NXD_TEST_REFUSED(step(), NXD_ERROR_INVALID_ARGUMENT, kDigest);
-      return 0;
-    });
-  }
-}
-
-nxd_status_t fail_if(const nxd_update_t*, void* fails) {
-  return *static_cast<const bool*>(fails) ? NXD_ERROR_USER : NXD_OK;
-}
-
-// An update that fails on one rank leaves its copy a step behind. The next step says so, until the
-// rank has made up for it.
-void copies_that_part(void**) {
-  on_ranks<int>(kRanks, [](nxd_context_t* ctx, int rank, int) {
-    Training training(ctx, 0);
-    bool fails = rank == 1;
-    nxd_custom_optimizer_options_t options = NXD_CUSTOM_OPTIMIZER_OPTIONS_INIT;
-    options.update = fail_if;
-    options.user_data = &fails;
-    nxd_optimizer_t* made = nullptr;
-    NXD_TEST_OK(nxd_optimizer_create_custom_ddp(training.ddp.get(), &options, &made));
-    training.optimizer.reset(made);
-    NXD_TEST_CHECK(nxd_optimizer_step(made, nullptr, nullptr) ==
-                   (rank == 1 ? NXD_ERROR_USER : NXD_OK));
-    fails = false;
-    NXD_TEST_REFUSED(nxd_optimizer_step(made, nullptr, nullptr), NXD_ERROR_INVALID_ARGUMENT,
-                     "step of the context: expected the same on all ranks, got 0 on rank 1 and 1 "
-                     "on rank 0");
-    if (rank == 1) NXD_TEST_OK(nxd_optimizer_update(made));
-    NXD_TEST_OK(nxd_optimizer_step(made, nullptr, nullptr));
-    return 0;
-  });
-}
-
 }  // namespace
 
 int main() {
   const CMUnitTest tests[] = {cmocka_unit_test(steps), cmocka_unit_test(finishes),
-                              cmocka_unit_test(creations), cmocka_unit_test(settings_that_differ),
-                              cmocka_unit_test(copies_that_part)};
+                              cmocka_unit_test(creations)};
   return cmocka_run_group_tests(tests, nullptr, nullptr);
 }

@@ -162,6 +162,39 @@ struct BufferModel {
   std::vector<std::unique_ptr<Array>> params, grads;
 };
 
+// Steps of AdamW with clipping, from a saved state or to one.
+struct AdamWSteps {
+  double max_norm = 0.5, norm_type = 2;
+  int steps = 3;
+  std::string load, save;  // "": none
+  nxd_bf16_update_t bf16_update = NXD_BF16_UPDATE_MASTER;
+
+  // Gives the norms; set_gradients() is called before each step.
+  template <class Function>
+  std::vector<double> run(const Ddp& ddp, Function set_gradients) const {
+    nxd_adamw_options_t options = NXD_ADAMW_OPTIONS_INIT;
+    options.learning_rate = 0.01;
+    options.bf16_update = bf16_update;
+    nxd_optimizer_t* made = nullptr;
+    NXD_TEST_OK(nxd_optimizer_create_adamw_ddp(ddp.get(), &options, &made));
+    const Optimizer optimizer(made);
+    if (!load.empty()) NXD_TEST_OK(nxd_optimizer_load(made, load.c_str()));
+    nxd_finish_options_t finish = NXD_FINISH_OPTIONS_INIT;
+    finish.max_norm = max_norm;
+    finish.norm_type = norm_type;
+    std::vector<double> norms;
+    for (int i = 0; i < steps; ++i) {
+      set_gradients();
+      nxd_step_report_t report = {};
+      report.struct_size = sizeof report;
+      NXD_TEST_OK(nxd_optimizer_step(made, &finish, &report));
+      norms.push_back(report.norm);
+    }
+    if (!save.empty()) NXD_TEST_OK(nxd_optimizer_save(made, save.c_str()));
+    return norms;
+  }
+};
+
 // Runs fn(ctx, rank, size) on ranks as threads, and gives what each returned.
 template <class Result, class Function>
 std::vector<Result> on_ranks(int size, Function fn, int64_t timeout_ms = 60000) {
