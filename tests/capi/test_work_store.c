@@ -48,6 +48,7 @@ static nxd_status_t inside(nxd_status_t status) {
 
 typedef struct {
   int rank, size;
+  const char* host; /* NULL: as it is */
   nxd_store_t* store;
   void (*fn)(nxd_context_t* ctx, int rank, int size);
 } rank_t;
@@ -59,6 +60,7 @@ static void* run_rank(void* arg) {
   options.rank = r->rank;
   options.size = r->size;
   options.store = r->store;
+  options.host_id = r->host;
   options.timeout_ms = 30000;
   nxd_context_t* ctx = NULL;
   nxd_parallel_options_t parallel = NXD_PARALLEL_OPTIONS_INIT;
@@ -71,7 +73,9 @@ static void* run_rank(void* arg) {
   return NULL;
 }
 
-static void run(int size, void (*fn)(nxd_context_t*, int, int)) {
+/* The last of them is on a host of its own where hosts are given. */
+static void run_on(const char* host, const char* last_host, int size,
+                   void (*fn)(nxd_context_t*, int, int)) {
   enum { kMost = 3 };
   nxd_store_t *local = NULL, *store = NULL;
   assert_int_equal(nxd_store_create_local(&local), NXD_OK);
@@ -81,7 +85,7 @@ static void run(int size, void (*fn)(nxd_context_t*, int, int)) {
   rank_t ranks[kMost];
   pthread_t threads[kMost];
   for (int rank = 0; rank < size; ++rank) {
-    ranks[rank] = (rank_t){rank, size, store, fn};
+    ranks[rank] = (rank_t){rank, size, rank == size - 1 ? last_host : host, store, fn};
     assert_int_equal(pthread_create(&threads[rank], NULL, run_rank, &ranks[rank]), 0);
   }
   for (int rank = 0; rank < size; ++rank) pthread_join(threads[rank], NULL);
@@ -89,6 +93,8 @@ static void run(int size, void (*fn)(nxd_context_t*, int, int)) {
   nxd_store_destroy(local);
   assert_int_equal(nxd_test_failures(), 0);
 }
+
+static void run(int size, void (*fn)(nxd_context_t*, int, int)) { run_on(NULL, NULL, size, fn); }
 
 /* All ranks have started their first work. */
 static pthread_barrier_t started;
@@ -121,6 +127,27 @@ static void by_testing(nxd_context_t* ctx, int rank, int size) {
     usleep(500);
     if (!NXD_TEST_OK(INSIDE(nxd_work_test(work, &done)))) break;
   }
+  NXD_TEST_CHECK(value == size * (size - 1) / 2);
+  nxd_work_destroy(work);
+}
+
+/* While nothing is asked, the work waits for a rank of the world, also on a host that has one rank
+ * of the group. */
+static void by_naming(nxd_context_t* ctx, int rank, int size) {
+  int32_t value = rank, found = 0;
+  nxd_work_t* work = start_first(ctx, &value);
+  static const char key[] = "\"awaited\":";
+  char record[16384];
+  size_t needed = 0;
+  usleep(250000);
+  NXD_TEST_OK(nxd_context_get_flight_record(ctx, record, sizeof record, &needed));
+  for (const char* at = record; (at = strstr(at, key)) != NULL; ++found) {
+    at += sizeof key - 1;
+    const int awaited = atoi(at);
+    NXD_TEST_CHECK(awaited >= 0 && awaited < size && awaited != rank);
+  }
+  NXD_TEST_CHECK(found > 0);
+  NXD_TEST_OK(INSIDE(nxd_work_wait(work, -1)));
   NXD_TEST_CHECK(value == size * (size - 1) / 2);
   nxd_work_destroy(work);
 }
@@ -167,6 +194,10 @@ static void test_testing(void** state) {
   (void)state;
   run(2, by_testing);
 }
+static void test_naming(void** state) {
+  (void)state;
+  run_on("one", "two", 3, by_naming);
+}
 static void test_other_calls(void** state) {
   (void)state;
   run(3, by_other_calls);
@@ -179,8 +210,8 @@ static void test_nobody(void** state) {
 }
 
 int main(void) {
-  const struct CMUnitTest tests[] = {cmocka_unit_test(test_waiting), cmocka_unit_test(test_testing),
-                                     cmocka_unit_test(test_other_calls),
-                                     cmocka_unit_test(test_nobody)};
+  const struct CMUnitTest tests[] = {
+      cmocka_unit_test(test_waiting), cmocka_unit_test(test_testing), cmocka_unit_test(test_naming),
+      cmocka_unit_test(test_other_calls), cmocka_unit_test(test_nobody)};
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -65,13 +65,24 @@ ShmSegment& ShmLink::attach() {
   return *segment_;
 }
 
+// A rank of the world to wait for where the store is awaited: a part of a group may have this rank
+// alone.
+int ShmLink::another_rank() const {
+  for (const std::vector<int>* ranks : {&ranks_, &monitor_->ranks()}) {
+    for (const int rank : *ranks) {
+      if (rank != monitor_->world_rank()) return rank;
+    }
+  }
+  return monitor_->world_rank();
+}
+
 SharedMemory ShmLink::create_or_open() {
   Store& store = *monitor_->shared().store;
   // A store that is silent ends the call as a peer would.
   const StoreTimeout bounded(monitor_->timeout_ms());
   const auto ask = [&](const auto& request) {
     try {
-      return ask_store(request, [&] { monitor_->poll(world_rank(rank_ == 0 ? 1 : 0)); });
+      return ask_store(request, [&] { monitor_->poll(another_rank()); });
     } catch (const Error& e) {
       if (monitor_->has_failed()) throw;
       monitor_->store_failed(e);
@@ -87,7 +98,7 @@ SharedMemory ShmLink::create_or_open() {
   for (;;) {
     const auto address = ask([&] { return store.wait(key, Deadline::after_ms(kSleepMs)); });
     if (address) return open(*address);
-    monitor_->poll(world_rank(rank_ == 0 ? 1 : 0));
+    monitor_->poll(another_rank());
   }
 }
 

@@ -68,6 +68,7 @@ class ShmLink {
  private:
   ShmSegment& attach();
   SharedMemory create_or_open();
+  int another_rank() const;
   SharedMemory open(const std::string& address);
   void depart() noexcept;
   [[noreturn]] void lost(int peer, const char* how, const char* why = "");
