@@ -27,6 +27,7 @@ static char self[512];
 static int worker(const char* part) {
   const int rank = atoi(getenv("RANK"));
   if (!strcmp(part, "fail")) return rank == 1 ? 37 : 0;
+  if (!strcmp(part, "large code")) return 255; /* what -1 becomes */
   if (!strcmp(part, "crash")) return rank == 0 ? raise(SIGABRT) : pause();
   if (!strcmp(part, "sleep")) return pause();
   if (!strcmp(part, "stubborn")) {
@@ -106,6 +107,12 @@ static void failing(void** state) {
   int32_t running, code;
   OK(nxd_job_get_exit_code(job, 1, &running, &code));
   assert_int_equal(code, 37);
+  nxd_job_destroy(job);
+  /* Beyond 128, as if it were a signal's. */
+  job = start("large code", 1);
+  REFUSED(nxd_job_wait(job, -1), NXD_ERROR_PEER_LOST, "rank 0 of 1 ended with exit code 255");
+  OK(nxd_job_get_exit_code(job, 0, &running, &code));
+  assert_int_equal(code, 255);
   nxd_job_destroy(job);
 }
 

@@ -171,24 +171,25 @@ void Job::watch_all() {
   }
 }
 
-void Job::ended(size_t rank, int exit_code) {
+void Job::ended(size_t rank, int exit_code, bool by_signal) {
   Process& process = ranks_[rank];
   if (!process.running) return;
   process.running = false;
   process.handle.reset();
-  process.exit_code = exit_code;
-  if (exit_code != 0 && first_failed_ < 0) first_failed_ = static_cast<int>(rank);
+  process.by_signal = by_signal;
+  process.exit_code = by_signal ? 128 + exit_code : exit_code;
+  if (process.exit_code != 0 && first_failed_ < 0) first_failed_ = static_cast<int>(rank);
 }
 
 bool Job::reap() {
   if (!supervisor_) return false;
   while (const auto end = supervisor_->next_end()) {
-    ended(static_cast<size_t>(end->number), end->exit_code);
+    ended(static_cast<size_t>(end->number), end->exit_code, end->by_signal);
   }
   bool any = false;
   for (size_t rank = 0; rank < ranks_.size(); ++rank) {
     // The processes of a supervisor that was killed end with it.
-    if (supervisor_->is_gone()) ended(rank, 128 + SIGKILL);
+    if (supervisor_->is_gone()) ended(rank, SIGKILL, true);
     any = any || ranks_[rank].running;
   }
   return any;
@@ -199,11 +200,11 @@ void Job::await_any_end(int64_t at_most_ms) const {
 }
 
 void Job::fail_with(int rank) const {
-  const int code = ranks_[static_cast<size_t>(rank)].exit_code;
+  const Process& process = ranks_[static_cast<size_t>(rank)];
   throw Error(NXD_ERROR_PEER_LOST,
               text("nxd_job_wait: rank ", rank, " of ", size(),
-                   code > 128 ? " was ended by signal " : " ended with exit code ",
-                   code > 128 ? code - 128 : code),
+                   process.by_signal ? " was ended by signal " : " ended with exit code ",
+                   process.by_signal ? process.exit_code - 128 : process.exit_code),
               {rank, 0, "", "job_wait"});
 }
 

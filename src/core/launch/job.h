@@ -48,6 +48,7 @@ class Job {
     pid_t pid = -1;
     Fd handle;  // a pidfd; empty where there are too many
     bool running = false;
+    bool by_signal = false;  // how it ended
     int exit_code = 0;
   };
 
@@ -57,7 +58,7 @@ class Job {
   std::vector<std::string> environment_of(int rank, int omp_num_threads) const;
   void watch_all();
   void check_rank(int rank) const;
-  void ended(size_t rank, int exit_code);
+  void ended(size_t rank, int exit_code, bool by_signal);
   bool reap();  // whether any process still runs
   void await_any_end(int64_t at_most_ms) const;
   void end_all();

@@ -18,14 +18,14 @@ namespace nxd {
 
 namespace {
 
-enum EventKind : int32_t { kStarted, kNotForked, kNotExecuted, kEnded };
+enum EventKind : int32_t { kStarted, kNotForked, kNotExecuted, kEnded, kSignalled };
 
 }  // namespace
 
 struct Supervisor::Event {
   int32_t kind;
   int32_t number;  // of the process
-  int32_t value;   // its pid; errno; its exit code
+  int32_t value;   // its pid; errno; its exit code; the signal
 };
 
 namespace {
@@ -58,10 +58,6 @@ bool read_whole(int fd, void* out, size_t size) {
     size -= static_cast<size_t>(n);
   }
   return true;
-}
-
-int exit_code_of(int status) {
-  return WIFSIGNALED(status) ? 128 + WTERMSIG(status) : WEXITSTATUS(status);
 }
 
 // --- In the forked processes -------------------------------------------------------------------
@@ -169,7 +165,10 @@ void close_between(int first, int last) {
     if (ended < 0) break;
     size_t number = 0;
     while (number < plan.size && plan.pids[number] != ended) ++number;
-    if (number < plan.size) send_event(plan.events, kEnded, number, exit_code_of(status));
+    if (number == plan.size) continue;
+    const bool by_signal = WIFSIGNALED(status);
+    send_event(plan.events, by_signal ? kSignalled : kEnded, number,
+               by_signal ? WTERMSIG(status) : WEXITSTATUS(status));
   }
   ::_exit(0);
 }
@@ -253,7 +252,7 @@ bool Supervisor::read_event(Event& event) {
 std::optional<Supervisor::End> Supervisor::next_end() {
   Event event;
   if (!read_event(event)) return std::nullopt;
-  return End{event.number, event.value};
+  return End{event.number, event.value, event.kind == kSignalled};
 }
 
 void Supervisor::await_end(int at_most_ms) const {

@@ -36,8 +36,9 @@ class Supervisor {
   const std::vector<pid_t>& pids() const { return pids_; }
 
   struct End {
-    int number;  // of the process, in the order of the programs
-    int exit_code;
+    int number;     // of the process, in the order of the programs
+    int exit_code;  // or the number of the signal that ended it
+    bool by_signal;
   };
   // The next process that has ended, if there is one. Does not wait.
   std::optional<End> next_end();
