@@ -1,4 +1,5 @@
 // nxd/store.h: stores.
+#include <algorithm>
 #include <cstring>
 
 #include "capi/handles.h"
@@ -74,7 +75,12 @@ nxd_status_t nxd_store_get(nxd_store_t* store, const char* key, int64_t timeout_
     check_argument(timeout_ms >= 0, "timeout_ms: expected 0 or more, got ", timeout_ms);
     check_argument(buf || cap == 0, "buf: expected a pointer to ", cap, " bytes, got NULL");
     const auto value = s.wait_bounded(key, timeout_ms);
-    if (!value) fail(NXD_ERROR_TIMEOUT, "key \"", key, "\" was not set within ", timeout_ms, " ms");
+    if (!value) {
+      const int64_t longest_ms = s.longest_wait_ms();
+      fail(NXD_ERROR_TIMEOUT, "key \"", key, "\" was not set within ",
+           std::min(timeout_ms, longest_ms), " ms",
+           longest_ms < timeout_ms ? ", the store's own timeout" : "");
+    }
     out = value->size();
     check_argument(value->size() <= cap, "cap: expected at least ", value->size(),
                    " bytes for the value of \"", key, "\", got ", cap);

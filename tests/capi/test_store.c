@@ -216,7 +216,9 @@ static void tcp_bound(void** state) {
   nxd_store_t* store = NULL;
   OK(nxd_store_create_tcp("127.0.0.1", 0, 1, 100, &store));
   size_t size;
-  REFUSED(nxd_store_get(store, "absent", 3600000, NULL, 0, &size), NXD_ERROR_TIMEOUT, "absent");
+  REFUSED(nxd_store_get(store, "absent", 3600000, NULL, 0, &size), NXD_ERROR_TIMEOUT,
+          "\"absent\" was not set within 100 ms, the store's own timeout");
+  REFUSED(nxd_store_get(store, "absent", 20, NULL, 0, &size), NXD_ERROR_TIMEOUT, "within 20 ms");
   nxd_store_destroy(store);
 }
 

@@ -46,10 +46,11 @@ class Store : public std::enable_shared_from_this<Store> {
                                   std::chrono::milliseconds longest_pause = kUsualPause);
   static constexpr std::chrono::milliseconds kUsualPause{20};
 
-  // As wait, but for no longer than the store's own bound on each call.
+  // As wait, for no longer than longest_wait_ms(), which bounds each call.
   virtual std::optional<std::string> wait_bounded(const std::string& key, int64_t timeout_ms) {
     return wait(key, Deadline::after_ms(timeout_ms));
   }
+  virtual int64_t longest_wait_ms() const { return INT64_MAX; }
 
   // A channel to the same keys whose calls take at most timeout_ms each and do not queue behind
   // this one's.

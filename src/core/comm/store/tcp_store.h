@@ -28,6 +28,7 @@ class TcpStore : public Store {
   int64_t add(const std::string& key, int64_t amount) override;
 
   std::optional<std::string> wait_bounded(const std::string& key, int64_t timeout_ms) override;
+  int64_t longest_wait_ms() const override { return timeout_ms_; }
   std::shared_ptr<Store> open_channel(int64_t timeout_ms) override;
   std::string server_host() const override { return port_ == 0 ? "" : host_; }
   bool serves() const override { return server_ != nullptr; }
