@@ -10,14 +10,14 @@ using namespace nxd;
 nxd_status_t nxd_arena_alloc(nxd_context_t* ctx, size_t size, void** out_data) {
   return guard([&] {
     auto& out = output(out_data, "out_data");
-    out = unwrap(ctx).arena().allocate(size);
+    out = unwrap(ctx).arena().lend(size);
   });
 }
 
 nxd_status_t nxd_arena_free(nxd_context_t* ctx, void* data) {
   return guard([&] {
     Arena& arena = unwrap(ctx).arena();
-    if (data) arena.free(data);
+    if (data) arena.take_back(data);
   });
 }
 

@@ -93,9 +93,30 @@ void* Arena::take(Chunk& chunk, size_t bytes) {
 
 void Arena::free(void* pointer) {
   if (fork_guard_.is_foreign()) return;
-  std::lock_guard<std::mutex> lock(mutex_);
+  const std::lock_guard<std::mutex> lock(mutex_);
   const auto block = blocks_.find(pointer);
-  check_argument(block != blocks_.end(), "data: expected a pointer of nxd_arena_alloc");
+  check_internal(block != blocks_.end(), "arena: a pointer was given back that is not in use");
+  free_locked(block);
+}
+
+void* Arena::lend(size_t bytes) {
+  void* const pointer = allocate(bytes);
+  const std::lock_guard<std::mutex> lock(mutex_);
+  blocks_.at(pointer).is_lent = true;
+  return pointer;
+}
+
+void Arena::take_back(void* pointer) {
+  if (fork_guard_.is_foreign()) return;
+  const std::lock_guard<std::mutex> lock(mutex_);
+  const auto block = blocks_.find(pointer);
+  check_argument(block != blocks_.end() && block->second.is_lent,
+                 "data: expected a pointer of nxd_arena_alloc");
+  free_locked(block);
+}
+
+void Arena::free_locked(std::unordered_map<void*, Block>::iterator block) {
+  void* const pointer = block->first;
   Chunk& chunk = *chunk_of(pointer);
   size_t begin = static_cast<size_t>(static_cast<char*>(pointer) - chunk.memory.data());
   size_t size = block->second.size;

@@ -38,8 +38,11 @@ class Arena {
   // The same for the library's own buffers, which may as well lie elsewhere: null once the arena
   // would grow beyond kOwnLimit, or the system has no memory for it.
   void* try_allocate(size_t bytes);
-  // INVALID_ARGUMENT for a pointer that allocate did not give.
   void free(void* pointer);
+  // The same for a caller of the library's. INVALID_ARGUMENT for a pointer that lend did not give,
+  // such as one of the library's own buffers.
+  void* lend(size_t bytes);
+  void take_back(void* pointer);
   // From now on memory that is freed is not used again: a peer of a call that failed may still
   // write to it.
   void retire() noexcept { retired_.store(true, std::memory_order_relaxed); }
@@ -64,12 +67,14 @@ class Arena {
   struct Block {
     size_t size = 0;
     Spans::node_type entry;  // to be among the free ones
+    bool is_lent = false;
   };
   static Spans::node_type make_entry();
   static void put(Spans& spans, Spans::node_type entry, size_t offset, size_t size);
   Chunk* chunk_of(const void* data) const;
   void* take(Chunk& chunk, size_t bytes);
   void* allocate(size_t bytes, size_t limit);
+  void free_locked(std::unordered_map<void*, Block>::iterator block);
 
   const ForkGuard fork_guard_;
   mutable std::mutex mutex_;

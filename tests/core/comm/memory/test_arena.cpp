@@ -8,6 +8,7 @@
 
 #include "core/kernel_support.h"
 #include "nxd.h"
+#include "support/rejection.h"
 
 using namespace nxd;
 
@@ -40,6 +41,22 @@ void blocks_are_used_anew(void**) {
   void* block = arena.try_allocate(1000000);
   arena.free(block);
   assert_ptr_equal(arena.try_allocate(1000000), block);
+}
+
+// A caller gives back what it was lent, and nothing of the library's own.
+void callers_give_back_their_own(void**) {
+  Arena arena;
+  void* own = arena.allocate(100000);
+  void* lent = arena.lend(100000);
+  nxd_test::rejection(NXD_ERROR_INVALID_ARGUMENT, "nxd_arena_alloc", [&] { arena.take_back(own); });
+  arena.take_back(lent);
+  nxd_test::rejection(NXD_ERROR_INVALID_ARGUMENT, "nxd_arena_alloc",
+                      [&] { arena.take_back(lent); });
+  assert_ptr_equal(arena.allocate(100000), lent);
+  nxd_test::rejection(NXD_ERROR_INVALID_ARGUMENT, "nxd_arena_alloc",
+                      [&] { arena.take_back(lent); });
+  arena.free(own);
+  arena.free(lent);
 }
 
 // A peer of a call that failed may still write to what is freed.
@@ -103,6 +120,7 @@ int main() {
   const CMUnitTest tests[] = {
       cmocka_unit_test(own_buffers_are_bounded),
       cmocka_unit_test(blocks_are_used_anew),
+      cmocka_unit_test(callers_give_back_their_own),
       cmocka_unit_test(a_retired_arena_keeps_what_is_freed),
       cmocka_unit_test(forked_children_take_nothing),
       cmocka_unit_test(statistics_add_up),
