@@ -1,6 +1,5 @@
 #include "core/base/last_error.h"
 
-#include <cstdio>
 #include <cstring>
 
 namespace nxd {
@@ -22,6 +21,17 @@ struct LastError {
 
 thread_local LastError last_error;
 
+// As much of the text as there is room for, and no part of a character of UTF-8.
+void copy_text(char* out, size_t room, const char* text) noexcept {
+  size_t size = strnlen(text, room);
+  if (size == room) {
+    --size;
+    while (size > 0 && (static_cast<unsigned char>(text[size]) & 0xc0U) == 0x80U) --size;
+  }
+  std::memcpy(out, text, size);
+  out[size] = '\0';
+}
+
 }  // namespace
 
 void set_last_error(nxd_status_t status, const char* message,
@@ -30,12 +40,12 @@ void set_last_error(nxd_status_t status, const char* message,
   ++e.failures;
   e.status = status;
   // The message may be the stored one, passed through by a callback.
-  if (message != e.message) std::snprintf(e.message, sizeof e.message, "%s", message);
+  if (message != e.message) copy_text(e.message, sizeof e.message, message);
   e.root_rank_plus_one = context ? context->root_rank + 1 : 0;
   e.sequence = context ? context->sequence : 0;
   e.payload = context ? context->payload : ErrorPayload{};
-  std::snprintf(e.group, sizeof e.group, "%s", context ? context->group.c_str() : "");
-  std::snprintf(e.operation, sizeof e.operation, "%s", context ? context->operation.c_str() : "");
+  copy_text(e.group, sizeof e.group, context ? context->group.c_str() : "");
+  copy_text(e.operation, sizeof e.operation, context ? context->operation.c_str() : "");
 }
 
 const char* last_error_message() noexcept { return last_error.message; }
