@@ -64,6 +64,9 @@ static void disagree(nxd_context_t* ctx, int rank, int size, void* unused) {
       nxd_group_rendezvous(world, rank == odd ? "evening" : "morning", "x", 1, &all);
   NXD_TEST_REFUSED(status, NXD_ERROR_INVALID_ARGUMENT, "\"morning\" on rank 0");
   NXD_TEST_REFUSED(status, NXD_ERROR_INVALID_ARGUMENT, "\"evening\" on rank ");
+  nxd_error_info_t info = {.struct_size = sizeof info};
+  NXD_TEST_OK(nxd_last_error_info(&info));
+  NXD_TEST_CHECK(info.root_rank == odd && strcmp(info.group, "world") == 0);
   NXD_TEST_CHECK(!all);
   /* A rank whose arguments are none takes the others along. */
   status = nxd_group_rendezvous(world, rank == odd ? NULL : "noon", "x", 1, &all);

@@ -17,9 +17,14 @@ std::vector<std::string> rendezvous(ProcessGroup& group, const std::string& tag,
     const std::string place = other.string();
     if (payloads.empty()) first = place;
     // Every rank compares with the first one, so that all give the same error.
-    check_argument(place == first, "tag: expected the same on all ranks of group ", group.name(),
-                   ", got \"", first, "\" on rank ", group.ranks()[0], " and \"", place,
-                   "\" on rank ", group.ranks()[payloads.size()]);
+    const int rank = group.ranks()[payloads.size()];
+    if (place != first) {
+      throw Error(
+          NXD_ERROR_INVALID_ARGUMENT,
+          text("tag: expected the same on all ranks of group \"", group.name(), "\", got \"", first,
+               "\" on rank ", group.ranks()[0], " and \"", place, "\" on rank ", rank),
+          {rank, 0, group.name(), "group_rendezvous"});
+    }
     payloads.push_back(other.string());
   }
   return payloads;
