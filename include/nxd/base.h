@@ -29,7 +29,8 @@ enum {
   NXD_ERROR_INVALID_STATE = -2,    /**< wrong order of calls, after fork, after finalize */
   NXD_ERROR_UNSUPPORTED = -3,      /**< valid, but not on this device, build or layout */
   NXD_ERROR_OUT_OF_MEMORY = -4,
-  NXD_ERROR_TIMEOUT = -5,       /**< a peer did not answer in time; the group is poisoned */
+  NXD_ERROR_TIMEOUT = -5,       /**< a peer, or a store, did not answer in time; after a call on a
+                                     group the context's groups are poisoned */
   NXD_ERROR_PEER_LOST = -6,     /**< a peer died or left; the context's groups are poisoned */
   NXD_ERROR_ABORTED = -7,       /**< nxd_group_abort or nxd_context_abort was called */
   NXD_ERROR_IO = -8,            /**< file or network, not a peer of the group */

@@ -60,7 +60,8 @@ typedef struct nxd_context_options {
                                  tensors; 0: NXD_SEED or 0 */
   nxd_toggle_t plain_kernels; /**< every layer through plain ATen operators; default:
                                  NXD_PLAIN_KERNELS or off */
-  nxd_transport_t transport;  /**< of all groups; AUTO: NXD_TRANSPORT or by topology */
+  nxd_transport_t transport;  /**< of all groups, the same on all ranks; AUTO: NXD_TRANSPORT or by
+                                 topology */
   const char* host_id;        /**< ranks that give the same name share memory; NULL: NXD_HOST_ID, or
                                  found out */
   nxd_interrupt_fn interrupt; /**< NULL: a blocked call ends by itself or by the timeout */
@@ -83,8 +84,9 @@ NXD_API nxd_status_t nxd_context_options_init(nxd_context_options_t* options, si
  *
  *  @param options      NULL: from the environment.
  *  @param[out] out_ctx the caller destroys it.
- *  @return NXD_OK; INVALID_ARGUMENT (rank, size, address); TIMEOUT (a rank did not come, its number
- *          is in the message); IO.
+ *  @return NXD_OK; INVALID_ARGUMENT (rank, size, address, or ranks that disagree); TIMEOUT (a rank
+ *          did not come, its number is in the message); PEER_LOST (a rank gave up, or was given bad
+ *          arguments); IO; CORRUPT (another program wrote to the store); the interrupt callback's.
  *  @since 0.1 */
 NXD_API nxd_status_t nxd_context_create(const nxd_context_options_t* options,
                                         nxd_context_t** out_ctx);
@@ -92,8 +94,9 @@ NXD_API nxd_status_t nxd_context_create(const nxd_context_options_t* options,
 /** [collective: world] Leaves together with all ranks: waits for this rank's works and for the
  *  other ranks, then disconnects.
  *
- *  Afterwards only getters and destroy work on the context.
- *  @return NXD_OK; TIMEOUT; PEER_LOST.
+ *  Afterwards calls that other ranks take part in are INVALID_STATE. Getters, settings, memory and
+ *  destroy still work.
+ *  @return NXD_OK; INVALID_STATE (finalized already, after fork); TIMEOUT; PEER_LOST; ABORTED.
  *  @since 0.1 */
 NXD_API nxd_status_t nxd_context_finalize(nxd_context_t* ctx);
 

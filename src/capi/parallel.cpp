@@ -76,9 +76,8 @@ nxd_status_t nxd_layout_find_rank(const nxd_parallel_options_t* options, int32_t
 nxd_status_t nxd_init_model_parallel(nxd_context_t* ctx, const nxd_parallel_options_t* options) {
   return guard([&] {
     Context& context = unwrap(ctx);
-    const nxd_parallel_options_t given = read(options);
     ParallelOptions layout;
-    const auto resolved = Outcome::of(context.rank(), [&] { layout = resolve(given); });
+    const auto resolved = Outcome::of(context.rank(), [&] { layout = resolve(read(options)); });
     context.init_model_parallel(layout, resolved);
   });
 }

@@ -111,6 +111,20 @@ static void sizes_differ(void** state) {
 }
 
 /* A file of an earlier job, and two processes with one rank, look the same: the rank is taken. */
+/* Ranks that looked for each other by different means would wait for ever. */
+static void transports_differ(void** state) {
+  (void)state;
+  nxd_store_t* store = local_store();
+  joiner_t j[] = {joiner(0, 2, store), joiner(1, 2, store)};
+  j[1].options.transport = NXD_TRANSPORT_GLOO;
+  for (int i = 0; i < 2; ++i) {
+    j[i].expected = NXD_ERROR_INVALID_ARGUMENT;
+    j[i].part = "about the transport: rank 0 has auto, rank 1 has gloo";
+  }
+  run(j, 2);
+  nxd_store_destroy(store);
+}
+
 static void stale_file(void** state) {
   (void)state;
   char path[] = "/tmp/nxd-context-XXXXXX";
@@ -160,6 +174,17 @@ static void interfaces(void** state) {
       j[rank].expected = NXD_ERROR_INVALID_ARGUMENT;
       j[rank].part = "no-such-interface";
     }
+    run(j, 2);
+  }
+  /* On one rank: the other is told why. */
+  for (int bad = 0; bad < 2; ++bad) {
+    joiner_t j[] = {joiner(0, 2, store), joiner(1, 2, store)};
+    j[bad].options.interface_name = "no-such-interface";
+    j[bad].expected = NXD_ERROR_INVALID_ARGUMENT;
+    j[bad].part = "interface_name: expected";
+    j[1 - bad].expected = NXD_ERROR_PEER_LOST;
+    j[1 - bad].part = bad ? "rank 1 gave up: interface_name: expected a network interface"
+                          : "rank 0 gave up: interface_name: expected a network interface";
     run(j, 2);
   }
   nxd_store_destroy(store);
@@ -279,6 +304,10 @@ static void after_finalize(nxd_context_t* ctx, int rank, int size, void* unused)
   NXD_TEST_CHECK(value == rank);
   NXD_TEST_OK(nxd_context_get_size(ctx, &value));
   NXD_TEST_CHECK(value == size);
+  void* memory = NULL;
+  NXD_TEST_OK(nxd_arena_alloc(ctx, 100, &memory));
+  NXD_TEST_OK(nxd_arena_free(ctx, memory));
+  NXD_TEST_OK(nxd_context_set_step(ctx, 7, 0));
   nxd_group_destroy(made);
 }
 
@@ -439,6 +468,7 @@ int main(void) {
       cmocka_unit_test(missing),
       cmocka_unit_test(no_rank_0),
       cmocka_unit_test(sizes_differ),
+      cmocka_unit_test(transports_differ),
       cmocka_unit_test(stale_file),
       cmocka_unit_test(tcp_world),
       cmocka_unit_test(interfaces),

@@ -302,6 +302,26 @@ void test_context_and_expert_groups(void**) {
       nullptr);
 }
 
+// A struct of no version on one rank: the others are told, and may try again.
+void test_bad_struct_on_one_rank(void**) {
+  nxd_test_run_ranks(
+      3, 0,
+      [](nxd_context_t* ctx, int rank, int, void*) {
+        for (int bad = 0; bad < 3; ++bad) {
+          nxd_parallel_options_t options = make_options(1);
+          if (rank == bad) options.struct_size = 3;
+          NXD_TEST_REFUSED(nxd_init_model_parallel(ctx, &options), NXD_ERROR_ABI_MISMATCH,
+                           "struct_size: expected");
+          nxd_error_info_t info = {};
+          info.struct_size = sizeof info;
+          NXD_TEST_OK(nxd_last_error_info(&info));
+          NXD_TEST_CHECK(rank == bad || info.root_rank == bad);
+        }
+        NXD_TEST_OK(nxd_init_model_parallel(ctx, nullptr));
+      },
+      nullptr);
+}
+
 }  // namespace
 
 int main() {
@@ -311,6 +331,7 @@ int main() {
                               cmocka_unit_test(test_bad_arguments),
                               cmocka_unit_test(test_options),
                               cmocka_unit_test(test_find_rank),
-                              cmocka_unit_test(test_context_and_expert_groups)};
+                              cmocka_unit_test(test_context_and_expert_groups),
+                              cmocka_unit_test(test_bad_struct_on_one_rank)};
   return cmocka_run_group_tests(tests, nullptr, nullptr);
 }

@@ -70,12 +70,21 @@ std::string socket_interface() { return get("NXD_SOCKET_IFNAME").value_or(""); }
 
 bool open_store() { return get_int("NXD_OPEN_STORE").value_or(0) != 0; }
 
+const char* name_of(nxd_transport_t transport) noexcept {
+  switch (transport) {
+    case NXD_TRANSPORT_AUTO: return "auto";
+    case NXD_TRANSPORT_GLOO: return "gloo";
+    case NXD_TRANSPORT_SHARED_MEMORY: return "shared_memory";
+    case NXD_TRANSPORT_HIERARCHICAL: return "hierarchical";
+    default: return "invalid";
+  }
+}
+
 nxd_transport_t transport() {
   const std::string name = get("NXD_TRANSPORT").value_or("auto");
-  if (name == "auto") return NXD_TRANSPORT_AUTO;
-  if (name == "gloo") return NXD_TRANSPORT_GLOO;
-  if (name == "shared_memory") return NXD_TRANSPORT_SHARED_MEMORY;
-  if (name == "hierarchical") return NXD_TRANSPORT_HIERARCHICAL;
+  for (nxd_transport_t known = NXD_TRANSPORT_AUTO; known <= NXD_TRANSPORT_HIERARCHICAL; ++known) {
+    if (name == name_of(known)) return known;
+  }
   fail(NXD_ERROR_INVALID_ARGUMENT, "environment variable NXD_TRANSPORT: expected auto, gloo, ",
        "shared_memory or hierarchical, got \"", name, "\"");
 }

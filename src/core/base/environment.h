@@ -34,6 +34,9 @@ uint64_t most_graph_nodes();      // NXD_MAX_GRAPH_NODES
 size_t most_graphs();             // XLA_COMPILATION_CACHE_SIZE, default 1024
 bool pjrt_fast_compile();         // NXD_PJRT_FAST_COMPILE
 
+// As NXD_TRANSPORT has it.
+const char* name_of(nxd_transport_t transport) noexcept;
+
 // The table as text, one variable a line.
 const char* table();
 

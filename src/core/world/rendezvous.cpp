@@ -71,6 +71,7 @@ struct Info {
   int serves = 0;
   int near_store = 0;  // the store is served on this rank's host
   int large_group = 0;
+  int transport = NXD_TRANSPORT_AUTO;
   std::string network;
   std::string process;
   std::string host;
@@ -86,14 +87,15 @@ std::string process_identity() {
 }
 
 std::string encode(const Info& info) {
-  return text(info.size, " ", info.serves, " ", info.near_store, " ", info.large_group, "\n",
-              info.network, "\n", info.process, "\n", info.host);
+  return text(info.size, " ", info.serves, " ", info.near_store, " ", info.large_group, " ",
+              info.transport, "\n", info.network, "\n", info.process, "\n", info.host);
 }
 
 std::optional<Info> parse_info(const std::string& value) {
   Info info;
   std::istringstream in(value);
-  if (!(in >> info.size >> info.serves >> info.near_store >> info.large_group)) return std::nullopt;
+  in >> info.size >> info.serves >> info.near_store >> info.large_group >> info.transport;
+  if (!in) return std::nullopt;
   in.get();
   std::getline(in, info.network);
   std::getline(in, info.process);
@@ -180,6 +182,11 @@ Announcement collect(Store& store, const RankInfo& m, const Deadline& deadline,
       return failure(INT_MAX, NXD_ERROR_INVALID_ARGUMENT, rank,
                      "ranks disagree about NXD_LARGE_GROUP: rank 0 has ", m.large_group, ", rank ",
                      rank, " has ", info->large_group);
+    }
+    if (info->transport != m.transport) {
+      return failure(INT_MAX, NXD_ERROR_INVALID_ARGUMENT, rank,
+                     "ranks disagree about the transport: rank 0 has ", env::name_of(m.transport),
+                     ", rank ", rank, " has ", env::name_of(info->transport));
     }
     if (info->serves && server_rank < 0) server_rank = rank;
     if (info->near_store && near_store < 0) near_store = rank;
@@ -358,8 +365,8 @@ WorldFacts join_world(const RankInfo& m, int64_t timeout_ms) {
         const std::string server = m.store->server_host();
         const bool near_store = !server.empty() && is_local_address(server);
         store->set(info_key(m.rank),
-                   encode({m.size, m.store->serves(), near_store, m.large_group, network_identity(),
-                           process_identity(), host_identity(m)}));
+                   encode({m.size, m.store->serves(), near_store, m.large_group, m.transport,
+                           network_identity(), process_identity(), host_identity(m)}));
         return m.rank == 0 ? decide(*store, m, timeout_ms)
                            : await_announcement(*store, m.size, timeout_ms);
       } catch (...) {

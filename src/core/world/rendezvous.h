@@ -15,8 +15,9 @@ namespace nxd {
 struct RankInfo {
   int rank = 0;
   int size = 1;
-  int local_rank = 0;            // -1: to be learned from the world
-  int large_group = 33;          // see RankShared
+  int local_rank = 0;    // -1: to be learned from the world
+  int large_group = 33;  // see RankShared
+  nxd_transport_t transport = NXD_TRANSPORT_AUTO;
   std::string host_id;           // names this rank's host; "": NXD_HOST_ID, or what the system says
   std::shared_ptr<Store> store;  // null in a world of one
   std::string prefix;            // of this job's keys

@@ -62,6 +62,7 @@ World::World(const ContextOptions& options) {
   rank_info_ = rank_info_of(options, timeout_ms);
   rank_info_.host_id = options.host_id;
   rank_info_.large_group = large_group;
+  rank_info_.transport = transport;
   shared_ = kept_by_process(new RankShared);
   shared_->interrupt = options.interrupt;
   shared_->flight_record_prefix = env::flight_record();
@@ -84,11 +85,13 @@ World::World(const ContextOptions& options) {
   const WorldFacts facts = join_world(rank_info_, timeout_ms);
   or_leave(*facts.store, rank(), [&] { share(facts, joined_by, timeout_ms); });
   interruptible.reset();  // from here on the world's group asks
-  const std::string address = rank_address(interface_name, facts, rank_info_);
-  // Within one host, shared memory takes no connections and no threads.
-  if (transport == NXD_TRANSPORT_GLOO || facts.hosts.host_count() > 1) {
-    listen(address, *facts.store);
-  }
+  or_give_up([&] {
+    const std::string address = rank_address(interface_name, facts, rank_info_);
+    // Within one host, shared memory takes no connections and no threads.
+    if (transport == NXD_TRANSPORT_GLOO || facts.hosts.host_count() > 1) {
+      listen(address, *facts.store);
+    }
+  });
   settings.hosts = facts.hosts;
   settings.ranks_here = facts.ranks_here;
   groups_ = std::make_unique<Groups>(
@@ -118,6 +121,19 @@ void World::share(const WorldFacts& facts, const Deadline& joined_by, int64_t ti
   shared_->failures = std::make_shared<FailureRegistry>(
       std::make_shared<PrefixStore>(channel, FailureRegistry::kPrefix), m.rank, m.size,
       facts.server_rank, facts.lost_with_store(m.rank), store_timeout_ms);
+}
+
+// Runs a part of joining that may fail on this rank alone. The peers, who wait in the world's first
+// call, then learn why it does not come.
+void World::or_give_up(const std::function<void()>& part) {
+  try {
+    part();
+  } catch (const Error& e) {
+    constexpr int64_t kHearingMs = 2000;
+    shared_->failures->report({NXD_ERROR_PEER_LOST, rank(), text("gave up: ", e.what())});
+    shared_->failures->outlast_loss(Deadline::after_ms(kHearingMs));
+    throw;
+  }
 }
 
 // Other ranks connect from now on.

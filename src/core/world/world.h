@@ -1,5 +1,6 @@
 #pragma once
 
+#include <functional>
 #include <memory>
 #include <string>
 
@@ -36,6 +37,7 @@ class World {
 
  private:
   void share(const WorldFacts& facts, const Deadline& joined_by, int64_t timeout_ms);
+  void or_give_up(const std::function<void()>& part);
   void listen(const std::string& address, Store& store);
 
   RankInfo rank_info_;

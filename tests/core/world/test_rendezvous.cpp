@@ -110,6 +110,18 @@ void large_groups_differ(void**) {
   }
 }
 
+void transports_differ(void**) {
+  auto members = members_of({"", "", ""});
+  members[1].transport = NXD_TRANSPORT_GLOO;
+  for (const Outcome& o : join_all(members, 30000)) {
+    assert_int_equal(o.status, NXD_ERROR_INVALID_ARGUMENT);
+    assert_int_equal(o.root_rank, 1);
+    if (o.message.find("the transport: rank 0 has auto, rank 1 has gloo") == std::string::npos) {
+      fail_msg("%s", o.message.c_str());
+    }
+  }
+}
+
 // Rank 0 takes its store with it when it gives up, but not before the others have read why.
 void reason_outlives_rank_0(void**) {
   auto server = std::make_shared<nxd::TcpStoreServer>("127.0.0.1", 0);
@@ -372,6 +384,7 @@ int main() {
       cmocka_unit_test(host_of_environment),
       cmocka_unit_test(many_ranks),
       cmocka_unit_test(large_groups_differ),
+      cmocka_unit_test(transports_differ),
       cmocka_unit_test(reason_outlives_rank_0),
       cmocka_unit_test(local_socket),
       cmocka_unit_test(unreadable_world),

@@ -18,7 +18,8 @@ class Status(IntEnum):
     # valid, but not on this device, build or layout
     UNSUPPORTED = -3
     OUT_OF_MEMORY = -4
-    # a peer did not answer in time; the group is poisoned
+    # a peer, or a store, did not answer in time; after a call on a group the context's groups are
+    # poisoned
     TIMEOUT = -5
     # a peer died or left; the context's groups are poisoned
     PEER_LOST = -6

@@ -51,7 +51,7 @@ class ContextOptions(TypedDict, total=False):
     seed: int
     # every layer through plain ATen operators; default: NXD_PLAIN_KERNELS or off
     plain_kernels: bool | Toggle | None
-    # of all groups; AUTO: NXD_TRANSPORT or by topology
+    # of all groups, the same on all ranks; AUTO: NXD_TRANSPORT or by topology
     transport: Transport | str
     # ranks that give the same name share memory; NULL: NXD_HOST_ID, or found out
     host_id: str

@@ -17,7 +17,7 @@ impl nxd_status_t {
     /// valid, but not on this device, build or layout
     pub const UNSUPPORTED: Self = Self(-3);
     pub const OUT_OF_MEMORY: Self = Self(-4);
-    /// a peer did not answer in time; the group is poisoned
+    /// a peer, or a store, did not answer in time; after a call on a group the context's groups are poisoned
     pub const TIMEOUT: Self = Self(-5);
     /// a peer died or left; the context's groups are poisoned
     pub const PEER_LOST: Self = Self(-6);

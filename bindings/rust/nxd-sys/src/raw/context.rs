@@ -111,7 +111,7 @@ pub struct nxd_context_options_t {
     pub seed: u64,
     /// every layer through plain ATen operators; default: NXD_PLAIN_KERNELS or off
     pub plain_kernels: nxd_toggle_t,
-    /// of all groups; AUTO: NXD_TRANSPORT or by topology
+    /// of all groups, the same on all ranks; AUTO: NXD_TRANSPORT or by topology
     pub transport: nxd_transport_t,
     /// ranks that give the same name share memory; NULL: NXD_HOST_ID, or found out
     pub host_id: *const c_char,
@@ -148,16 +148,18 @@ extern "C" {
     ///
     /// @param options      NULL: from the environment.
     /// @param[out] out_ctx the caller destroys it.
-    /// @return NXD_OK; INVALID_ARGUMENT (rank, size, address); TIMEOUT (a rank did not come, its number
-    /// is in the message); IO.
+    /// @return NXD_OK; INVALID_ARGUMENT (rank, size, address, or ranks that disagree); TIMEOUT (a rank
+    /// did not come, its number is in the message); PEER_LOST (a rank gave up, or was given bad
+    /// arguments); IO; CORRUPT (another program wrote to the store); the interrupt callback's.
     /// @since 0.1
     pub fn nxd_context_create(options: *const nxd_context_options_t, out_ctx: *mut *mut nxd_context_t) -> nxd_status_t;
 
     /// [collective: world] Leaves together with all ranks: waits for this rank's works and for the
     /// other ranks, then disconnects.
     ///
-    /// Afterwards only getters and destroy work on the context.
-    /// @return NXD_OK; TIMEOUT; PEER_LOST.
+    /// Afterwards calls that other ranks take part in are INVALID_STATE. Getters, settings, memory and
+    /// destroy still work.
+    /// @return NXD_OK; INVALID_STATE (finalized already, after fork); TIMEOUT; PEER_LOST; ABORTED.
     /// @since 0.1
     pub fn nxd_context_finalize(ctx: *mut nxd_context_t) -> nxd_status_t;
 

@@ -152,7 +152,8 @@ extern "C" {
 
     /// [local] Forgets the layout, so that nxd_init_model_parallel may be called again.
     ///
-    /// Modules made under the old layout keep their groups.
+    /// Modules made under the old layout keep their groups. Works still pending on groups that nothing
+    /// keeps end with ABORTED first, as with nxd_group_destroy.
     /// @return NXD_OK; INVALID_STATE (not initialised).
     /// @since 0.1
     pub fn nxd_destroy_model_parallel(ctx: *mut nxd_context_t) -> nxd_status_t;
