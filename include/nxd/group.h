@@ -4,8 +4,8 @@
  * Before any data moves, the ranks of a group compare operation, dtype, count, root, reduction and
  * sequence number. Where they differ, every rank gets INVALID_ARGUMENT naming both sides, no buffer
  * is changed and the group stays usable. A rank whose own arguments are bad gets INVALID_ARGUMENT
- * and so do its peers. After TIMEOUT or PEER_LOST the group is poisoned: every later call returns
- * that first error.
+ * and so do its peers. After TIMEOUT or PEER_LOST the context's groups are poisoned: every later
+ * call on them returns that first error.
  *
  * The order of additions depends on the group's ranks and hosts alone. 16-bit floats are added in
  * f32 and rounded once. Results are therefore the same on all ranks and from run to run. The order
@@ -36,8 +36,11 @@ enum {
  *
  *  @param ranks  world ranks in group order, each once, this rank among them; the same list in the
  *                same order on every member. Members make groups in the same order.
- *  @param name   part of messages; NULL: "group".
+ *  @param name   part of messages, which have 63 bytes of it at most; NULL: "group".
  *  @param[out] out_group  the caller destroys it.
+ *  @return NXD_OK; INVALID_ARGUMENT (also of another member); INVALID_STATE (finalized, after
+ *          fork); UNSUPPORTED (ranks of several hosts over SHARED_MEMORY); CORRUPT (the store);
+ *          TIMEOUT (a member did not come, or has another list); PEER_LOST; ABORTED.
  *  @since 0.1 */
 NXD_API nxd_status_t nxd_group_create(nxd_context_t* ctx, const int32_t* ranks, size_t num_ranks,
                                       const char* name, nxd_group_t** out_group);
@@ -94,7 +97,8 @@ NXD_API nxd_status_t nxd_group_set_next_key(nxd_group_t* group, uint64_t key);
 
 /** [collective: group] Reduces count elements of every rank and leaves the result on every rank.
  *
- *  @param send     count elements; may equal receive, must not overlap it otherwise.
+ *  @param send     count elements; may equal receive. One that overlaps it otherwise is
+ *                  INVALID_ARGUMENT.
  *  @param receive  count elements.
  *  @param count    0 is allowed; then buffers may be NULL.
  *  @param dtype    F32, F64, BF16, F16, I32 or I64.
@@ -105,7 +109,8 @@ NXD_API nxd_status_t nxd_all_reduce(nxd_group_t* group, const void* send, void* 
 
 /** [collective: group] Concatenates count elements of every rank, in rank order, on every rank.
  *
- *  @param send     count elements; may be receive + rank * count elements.
+ *  @param send     count elements; may be receive + rank * count elements. One that overlaps
+ *                  receive otherwise is INVALID_ARGUMENT.
  *  @param receive  size * count elements.
  *  @param dtype    any.
  *  @since 0.1 */
@@ -115,7 +120,8 @@ NXD_API nxd_status_t nxd_all_gather(nxd_group_t* group, const void* send, void* 
 /** [collective: group] Reduces size * count elements and leaves the rank-th part of the result.
  *
  *  @param send     size * count elements.
- *  @param receive  count elements; may be send + rank * count elements.
+ *  @param receive  count elements; may be send + rank * count elements. One that overlaps send
+ *                  otherwise is INVALID_ARGUMENT.
  *  @param dtype    F32, F64, BF16, F16, I32 or I64.
  *  @since 0.1 */
 NXD_API nxd_status_t nxd_reduce_scatter(nxd_group_t* group, const void* send, void* receive,
@@ -133,7 +139,7 @@ NXD_API nxd_status_t nxd_broadcast(nxd_group_t* group, void* buffer, size_t coun
  *
  *  Every rank exchanges with every other, so between hosts each connects to all ranks of the group.
  *
- *  @param send     size * count elements; must not overlap receive.
+ *  @param send     size * count elements. One that overlaps receive is INVALID_ARGUMENT.
  *  @param receive  size * count elements, the i-th part from rank i.
  *  @since 0.1 */
 NXD_API nxd_status_t nxd_all_to_all(nxd_group_t* group, const void* send, void* receive,

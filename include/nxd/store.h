@@ -86,7 +86,7 @@ NXD_API nxd_status_t nxd_store_set(nxd_store_t* store, const char* key, const vo
 
 /** [blocking] Waits for the key and copies its value.
  *
- *  @param timeout_ms   0 asks once and does not wait.
+ *  @param timeout_ms   0 asks once and does not wait; over TCP at most the store's own bound.
  *  @param[out] out_size  bytes of the value, also when cap is too small.
  *  @return NXD_OK; INVALID_ARGUMENT (cap too small: nothing is copied);
  *          TIMEOUT (key absent, the store is silent, or the file of a file store is kept locked);

@@ -9,6 +9,7 @@
 #include "capi/handles.h"
 #include "core/agree/rendezvous.h"
 #include "core/base/last_error.h"
+#include "core/base/printable.h"
 #include "core/comm/recorded_step.h"
 
 struct nxd_payloads {
@@ -17,19 +18,31 @@ struct nxd_payloads {
 
 using namespace nxd;
 
+namespace {
+
+constexpr size_t kShownName = 63;  // bytes, as many as nxd_error_info_t has room for
+
+}  // namespace
+
 nxd_status_t nxd_group_create(nxd_context_t* ctx, const int32_t* ranks, size_t num_ranks,
                               const char* name, nxd_group_t** out_group) {
   return guard([&] {
-    auto& out = output(out_group, "out_group");
+    if (out_group) *out_group = nullptr;
     Context& context = unwrap(ctx);
     check_argument(ranks || num_ranks == 0, "ranks: expected a pointer to ", num_ranks,
                    " ranks, got NULL");
     // Too many are rejected as they are; how many too many does not matter.
     num_ranks = std::min(num_ranks, static_cast<size_t>(context.size()) + 1);
-    auto handle = std::make_unique<nxd_group>();
-    handle->value =
-        context.create_group(std::vector<int>(ranks, ranks + num_ranks), name ? name : "group");
-    out = handle.release();
+    const std::vector<int> members(ranks, ranks + num_ranks);
+    std::unique_ptr<nxd_group> handle;
+    const Outcome given = Outcome::of(context.rank(), [&] {
+      output(out_group, "out_group");
+      handle = std::make_unique<nxd_group>();
+    });
+    // A long name would leave no room in a message for what is wrong.
+    const std::string label = name ? printable(name, kShownName) : "group";
+    handle->value = context.create_group(members, label, given);
+    *out_group = handle.release();
   });
 }
 

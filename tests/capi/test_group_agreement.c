@@ -81,6 +81,25 @@ static nxd_status_t bad_root(nxd_group_t* g, int r) {
 static nxd_status_t overlapping(nxd_group_t* g, int r) {
   return nxd_all_to_all(g, recv_data[r], recv_data[r], 10, NXD_DTYPE_F32);
 }
+static nxd_status_t end_overlaps(nxd_group_t* g, int r) {
+  return nxd_all_to_all(g, recv_data[r], recv_data[r] + 19, 10, NXD_DTYPE_F32);
+}
+static nxd_status_t overlapping_reduce(nxd_group_t* g, int r) {
+  return nxd_all_reduce(g, recv_data[r] + 1, recv_data[r], kCount, NXD_DTYPE_F32, NXD_REDUCE_SUM);
+}
+static nxd_status_t overlapping_small(nxd_group_t* g, int r) {
+  return nxd_all_reduce(g, recv_data[r], recv_data[r] + 2, 3, NXD_DTYPE_F32, NXD_REDUCE_SUM);
+}
+static nxd_status_t others_part(nxd_group_t* g, int r) {
+  return nxd_all_gather(g, recv_data[r] + (r == 0) * kCount, recv_data[r], kCount, NXD_DTYPE_F32);
+}
+static nxd_status_t scatter(nxd_group_t* g, int r) {
+  return nxd_reduce_scatter(g, send_data[r], recv_data[r], kCount, NXD_DTYPE_F32, NXD_REDUCE_SUM);
+}
+static nxd_status_t scatter_to_others(nxd_group_t* g, int r) {
+  return nxd_reduce_scatter(g, recv_data[r], recv_data[r] + (r == 0) * kCount, kCount,
+                            NXD_DTYPE_F32, NXD_REDUCE_SUM);
+}
 
 static const struct {
   call_t usual, odd;
@@ -105,6 +124,11 @@ static const struct {
     {root_0, root_1, "from root 1"},
     {root_0, bad_root, "root: expected a rank of the group"},
     {other_operation, overlapping, "apart from send"},
+    {other_operation, end_overlaps, "apart from send, got one that overlaps it"},
+    {usual, overlapping_reduce, "apart from send, or send itself, got one that overlaps it"},
+    {small_count, overlapping_small, "apart from send, or send itself"},
+    {other_operation, others_part, "or one whose own part is send, got one that overlaps it"},
+    {scatter, scatter_to_others, "or send's own part, got one that overlaps it"},
 };
 
 static void check_message(int line, int rank, int odd, const char* part) {

@@ -105,6 +105,43 @@ static void other_moments(nxd_context_t* ctx, int rank, int size, void* unused) 
   NXD_TEST_OK(nxd_barrier(world));
 }
 
+/* A rank that has no place for the group. */
+static void no_output(nxd_context_t* ctx, int rank, int size, void* unused) {
+  (void)size;
+  (void)unused;
+  const int32_t members[] = {2, 0, 1};
+  nxd_group_t* group = NULL;
+  for (int bad = 0; bad < 3 && rank < 3; ++bad) {
+    const nxd_status_t status =
+        nxd_group_create(ctx, members, 3, "three", rank == bad ? NULL : &group);
+    check_told(rank, status, group, bad, "out_group: expected a pointer, got NULL");
+  }
+  if (rank < 3 && NXD_TEST_OK(nxd_group_create(ctx, members, 3, "three", &group))) {
+    check_sum(group, 1, 3);
+    nxd_group_destroy(group);
+  }
+}
+
+/* A name that takes all the room leaves some for what is wrong, and is cut between characters. */
+static void long_name(nxd_context_t* ctx, int rank, int size, void* unused) {
+  (void)rank;
+  (void)size;
+  (void)unused;
+  const int32_t all[kRanks] = {0, 1, 2, 3};
+  static char name[5000];
+  nxd_group_t* group = NULL;
+  nxd_error_info_t info = {.struct_size = sizeof info};
+  for (size_t i = 0; i + 2 < sizeof name; i += 2) memcpy(name + i, "\xc3\xa9", 2);
+  if (!NXD_TEST_OK(nxd_group_create(ctx, all, kRanks, name, &group))) return;
+  float value = 0;
+  NXD_TEST_REFUSED(nxd_send(group, &value, 1, NXD_DTYPE_F32, 9, 0), NXD_ERROR_INVALID_ARGUMENT,
+                   "\xc3\xa9...\" (rank ");
+  NXD_TEST_CHECK(strstr(nxd_last_error(), "to: expected another rank of the group") != NULL);
+  NXD_TEST_OK(nxd_last_error_info(&info));
+  NXD_TEST_CHECK(strlen(info.group) == 63 && strstr(info.group, "\xc3\xa9...") != NULL);
+  nxd_group_destroy(group);
+}
+
 #define ON_RANKS(fn)                         \
   static void test_##fn(void** state) {      \
     (void)state;                             \
@@ -113,10 +150,13 @@ static void other_moments(nxd_context_t* ctx, int rank, int size, void* unused) 
 ON_RANKS(everybody)
 ON_RANKS(left_out)
 ON_RANKS(other_moments)
+ON_RANKS(no_output)
+ON_RANKS(long_name)
 
 int main(void) {
-  const struct CMUnitTest tests[] = {cmocka_unit_test(test_everybody),
-                                     cmocka_unit_test(test_left_out),
-                                     cmocka_unit_test(test_other_moments)};
+  const struct CMUnitTest tests[] = {
+      cmocka_unit_test(test_everybody), cmocka_unit_test(test_left_out),
+      cmocka_unit_test(test_other_moments), cmocka_unit_test(test_no_output),
+      cmocka_unit_test(test_long_name)};
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,5 +1,6 @@
 #include "core/comm/call.h"
 
+#include <cstdint>
 #include <cstring>
 
 #include "core/base/buffer_limit.h"
@@ -38,7 +39,43 @@ std::string message_rejection(const Call& call) {
   return call.count > 0 && !buffer ? "buffer: expected a pointer, got NULL" : std::string();
 }
 
-std::string collective_rejection(const Call& call, int size) {
+bool overlap(const void* a, size_t a_bytes, const void* b, size_t b_bytes) {
+  const auto a_begin = reinterpret_cast<uintptr_t>(a), b_begin = reinterpret_cast<uintptr_t>(b);
+  return a_begin < b_begin + b_bytes && b_begin < a_begin + a_bytes;
+}
+
+// Buffers may share memory where the call is in place. Else one would be written while the peers,
+// or this rank, still need what was in it.
+std::string overlap_rejection(const Call& call, int rank, int size) {
+  const size_t part = call.bytes(), own = static_cast<size_t>(rank) * part;
+  const auto parts = static_cast<size_t>(size);
+  size_t sent = part, received = part;
+  const void *here = call.recv, *in_place = call.send;
+  const char* allowed = "send itself";
+  switch (call.operation) {
+    case Operation::kAllReduce: break;
+    case Operation::kAllGather:
+      received *= parts;
+      here = static_cast<const char*>(call.recv) + own;
+      allowed = "one whose own part is send";
+      break;
+    case Operation::kReduceScatter:
+      sent *= parts;
+      in_place = static_cast<const char*>(call.send) + own;
+      allowed = "send's own part";
+      break;
+    case Operation::kAllToAll:
+      sent = received *= parts;
+      in_place = nullptr;
+      break;
+    default: return {};
+  }
+  if (here == in_place || !overlap(call.send, sent, call.recv, received)) return {};
+  return text("receive: expected a buffer apart from send", in_place ? ", or " : "",
+              in_place ? allowed : "", ", got one that overlaps it");
+}
+
+std::string collective_rejection(const Call& call, int rank, int size) {
   if (reduces(call.operation)) {
     if (std::string reason = reduction_rejection(call); !reason.empty()) return reason;
   }
@@ -53,19 +90,16 @@ std::string collective_rejection(const Call& call, int size) {
   if (call.count == 0) return {};
   if (!broadcasts && !call.send) return "send: expected a pointer, got NULL";
   if (!call.recv) return text(broadcasts ? "buffer" : "receive", ": expected a pointer, got NULL");
-  if (call.operation == Operation::kAllToAll && call.send == call.recv) {
-    return "receive: expected a buffer apart from send, got the same";
-  }
-  return {};
+  return overlap_rejection(call, rank, size);
 }
 
 }  // namespace
 
-std::string Call::rejection(int size) const {
+std::string Call::rejection(int rank, int size) const {
   if (!rejected.empty()) return rejected;
   if (operation == Operation::kBarrier) return {};
   if (!is_dtype(dtype)) return text("dtype: expected an NXD_DTYPE_*, got ", dtype);
-  return is_message() ? message_rejection(*this) : collective_rejection(*this, size);
+  return is_message() ? message_rejection(*this) : collective_rejection(*this, rank, size);
 }
 
 void Call::check_peer(const GroupMonitor& monitor, int rank, int size) const {

@@ -60,8 +60,8 @@ struct Call {
   // Bytes of so many times count elements; 0 for arguments that make no sense.
   size_t bytes(size_t times = 1) const;
 
-  // Why this rank rejects the call in a group of so many ranks; "" when it does not.
-  std::string rejection(int size) const;
+  // Why this rank of a group of so many ranks rejects the call; "" when it does not.
+  std::string rejection(int rank, int size) const;
   // Fails with INVALID_ARGUMENT unless the message's peer is another rank of the group, and its tag
   // is one: no peer could be told of the rejection.
   void check_peer(const GroupMonitor& monitor, int rank, int size) const;

@@ -89,9 +89,8 @@ std::shared_ptr<Work> ProcessGroup::start(const Call& call, Work::Bound bound) {
   if (next_key_.load(std::memory_order_relaxed) != 0) return start(with_next_key(call), bound);
   auto work = std::make_shared<Work>(monitor_->share(), name(), call.name(), bound);
   const auto cancelled = [this, call] {
-    carry_out(call.rejected.empty()
-                  ? call.rejected_for("cancelled by nxd_work_cancel before it began")
-                  : call);
+    carry_out(call.rejected.empty() ? call.rejected_for("cancelled or destroyed before it began")
+                                    : call);
   };
   queues_.submit(queue_of(call), {work, [this, call] { carry_out(call); }, cancelled});
   return work;

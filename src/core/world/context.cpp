@@ -59,9 +59,9 @@ Arena& Context::arena() const { return world_->arena(); }
 const std::shared_ptr<ProcessGroup>& Context::world() const { return world_->group(); }
 
 std::shared_ptr<ProcessGroup> Context::create_group(const std::vector<int>& ranks,
-                                                    const std::string& name) {
+                                                    const std::string& name, const Outcome& given) {
   check_usable();
-  return world_->groups().create(ranks, name);
+  return world_->groups().create(ranks, name, given);
 }
 
 std::shared_ptr<ProcessGroup> Context::shared_group(const std::vector<int>& ranks,

@@ -41,8 +41,8 @@ class Context : public std::enable_shared_from_this<Context> {
 
   const std::shared_ptr<ProcessGroup>& world() const;
   // See Groups.
-  std::shared_ptr<ProcessGroup> create_group(const std::vector<int>& ranks,
-                                             const std::string& name);
+  std::shared_ptr<ProcessGroup> create_group(const std::vector<int>& ranks, const std::string& name,
+                                             const Outcome& given = {});
   // Kept until the layout is destroyed.
   std::shared_ptr<ProcessGroup> shared_group(const std::vector<int>& ranks,
                                              const std::string& name);

@@ -88,10 +88,11 @@ std::unique_ptr<Transport> Groups::make_transport(std::shared_ptr<GroupMonitor> 
   return std::make_unique<HierarchicalTransport>(std::move(monitor), key, std::move(members));
 }
 
-std::shared_ptr<ProcessGroup> Groups::create(const std::vector<int>& ranks,
-                                             const std::string& name) {
+std::shared_ptr<ProcessGroup> Groups::create(const std::vector<int>& ranks, const std::string& name,
+                                             const Outcome& given) {
   try {
     check_members(ranks);
+    given.rethrow();
   } catch (const std::exception& e) {
     if (rejections_) rejections_->reject(ranks, e.what());
     throw;

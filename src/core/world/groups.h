@@ -7,6 +7,7 @@
 #include <string>
 #include <vector>
 
+#include "core/agree/outcome.h"
 #include "core/comm/monitor/group_monitor.h"
 #include "core/comm/monitor/group_rejections.h"
 #include "core/comm/process_group.h"
@@ -31,8 +32,10 @@ class Groups {
   // No rank is asked: the group connects on its first collective. All members make the same groups
   // of these ranks, in the same order.
   std::shared_ptr<ProcessGroup> make(const std::vector<int>& ranks, const std::string& name);
-  // The same, by a caller who may be wrong: members meet, and hear of one that rejects its ranks.
-  std::shared_ptr<ProcessGroup> create(const std::vector<int>& ranks, const std::string& name);
+  // The same, by a caller who may be wrong: members meet, and hear of one that rejects its ranks,
+  // or was given something else that is bad.
+  std::shared_ptr<ProcessGroup> create(const std::vector<int>& ranks, const std::string& name,
+                                       const Outcome& given = {});
   // A group that whatever needs it shares: made once for these ranks and this name, and kept until
   // forget_shared(). No rank is asked, so not all members need call.
   std::shared_ptr<ProcessGroup> shared(const std::vector<int>& ranks, const std::string& name);

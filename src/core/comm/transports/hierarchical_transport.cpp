@@ -66,7 +66,7 @@ HierarchicalTransport::HierarchicalTransport(std::shared_ptr<GroupMonitor> monit
 // them.
 void HierarchicalTransport::agree(const Call& call) {
   std::optional<Rejection> found;
-  if (std::string why = call.rejection(size()); !why.empty()) {
+  if (std::string why = call.rejection(rank_, size()); !why.empty()) {
     found = Rejection{monitor_->world_rank(), false, std::move(why)};
   }
   found = neighbours_->compare(call, found);

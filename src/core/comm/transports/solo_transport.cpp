@@ -3,7 +3,7 @@
 namespace nxd {
 
 std::string SoloTransport::rejection(const Call& call) const {
-  if (!call.is_message()) return call.rejection(1);
+  if (!call.is_message()) return call.rejection(0, 1);
   return text(call.operation == Operation::kSend ? "to" : "from",
               ": expected another rank of the group, got ", call.peer, " in a group of one");
 }

@@ -52,8 +52,11 @@ extern "C" {
     ///
     /// @param ranks  world ranks in group order, each once, this rank among them; the same list in the
     /// same order on every member. Members make groups in the same order.
-    /// @param name   part of messages; NULL: "group".
+    /// @param name   part of messages, which have 63 bytes of it at most; NULL: "group".
     /// @param[out] out_group  the caller destroys it.
+    /// @return NXD_OK; INVALID_ARGUMENT (also of another member); INVALID_STATE (finalized, after
+    /// fork); UNSUPPORTED (ranks of several hosts over SHARED_MEMORY); CORRUPT (the store);
+    /// TIMEOUT (a member did not come, or has another list); PEER_LOST; ABORTED.
     /// @since 0.1
     pub fn nxd_group_create(ctx: *mut nxd_context_t, ranks: *const i32, num_ranks: usize, name: *const c_char, out_group: *mut *mut nxd_group_t) -> nxd_status_t;
 
@@ -108,7 +111,8 @@ extern "C" {
 
     /// [collective: group] Reduces count elements of every rank and leaves the result on every rank.
     ///
-    /// @param send     count elements; may equal receive, must not overlap it otherwise.
+    /// @param send     count elements; may equal receive. One that overlaps it otherwise is
+    /// INVALID_ARGUMENT.
     /// @param receive  count elements.
     /// @param count    0 is allowed; then buffers may be NULL.
     /// @param dtype    F32, F64, BF16, F16, I32 or I64.
@@ -118,7 +122,8 @@ extern "C" {
 
     /// [collective: group] Concatenates count elements of every rank, in rank order, on every rank.
     ///
-    /// @param send     count elements; may be receive + rank * count elements.
+    /// @param send     count elements; may be receive + rank * count elements. One that overlaps
+    /// receive otherwise is INVALID_ARGUMENT.
     /// @param receive  size * count elements.
     /// @param dtype    any.
     /// @since 0.1
@@ -127,7 +132,8 @@ extern "C" {
     /// [collective: group] Reduces size * count elements and leaves the rank-th part of the result.
     ///
     /// @param send     size * count elements.
-    /// @param receive  count elements; may be send + rank * count elements.
+    /// @param receive  count elements; may be send + rank * count elements. One that overlaps send
+    /// otherwise is INVALID_ARGUMENT.
     /// @param dtype    F32, F64, BF16, F16, I32 or I64.
     /// @since 0.1
     pub fn nxd_reduce_scatter(group: *mut nxd_group_t, send: *const c_void, receive: *mut c_void, count: usize, dtype: nxd_dtype_t, reduce: nxd_reduce_t) -> nxd_status_t;
@@ -143,7 +149,7 @@ extern "C" {
     ///
     /// Every rank exchanges with every other, so between hosts each connects to all ranks of the group.
     ///
-    /// @param send     size * count elements; must not overlap receive.
+    /// @param send     size * count elements. One that overlaps receive is INVALID_ARGUMENT.
     /// @param receive  size * count elements, the i-th part from rank i.
     /// @since 0.1
     pub fn nxd_all_to_all(group: *mut nxd_group_t, send: *const c_void, receive: *mut c_void, count: usize, dtype: nxd_dtype_t) -> nxd_status_t;

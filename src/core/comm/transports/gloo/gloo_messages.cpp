@@ -29,7 +29,7 @@ MessageSide GlooMessages::side(int rank, const Envelope& envelope) const {
 GlooMessages::Envelope GlooMessages::envelope(const Call& call) const {
   Envelope own;
   own.header = call.header(0);
-  const std::string why = call.rejection(link_.size());
+  const std::string why = call.rejection(link_.rank(), link_.size());
   if (!why.empty()) {
     own.header.reject({link_.monitor().world_rank(), false, why}, own.body, sizeof own.body);
   }

@@ -70,7 +70,7 @@ size_t GlooTransport::agree(const Call& call, size_t parts) {
   CallHeader header = call.header(monitor_.sequence());
   std::optional<Rejection> own;
   size_t bytes = 0;
-  if (std::string why = call.rejection(size()); !why.empty()) {
+  if (std::string why = call.rejection(rank(), size()); !why.empty()) {
     own = Rejection{monitor_.world_rank(), false, std::move(why)};
   } else {
     bytes = call.bytes(parts);

@@ -29,7 +29,7 @@ ShmAgreement::ShmAgreement(ShmLink& link)
 ShmAgreement::Protocol ShmAgreement::agree(const Call& call, size_t send_bytes,
                                            size_t receive_bytes, bool may_copy) {
   ++calls_;
-  const std::string why = call.rejection(size());
+  const std::string why = call.rejection(rank(), size());
   if (why.empty()) {
     post(call, send_bytes, receive_bytes, may_copy);
   } else {

@@ -58,7 +58,7 @@ ShmMessageDescriptor ShmMessages::describe(const Call& call) const {
   ShmMessageDescriptor message;
   message.header = call.header(0);
   message.tag = call.tag;
-  const std::string why = call.rejection(link_.size());
+  const std::string why = call.rejection(link_.rank(), link_.size());
   if (!why.empty()) {
     message.header.reject({monitor_.world_rank(), false, why}, message.reason,
                           sizeof message.reason);

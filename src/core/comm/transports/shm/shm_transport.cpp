@@ -61,7 +61,8 @@ void ShmTransport::run(const Call& call) {
   const ShmAgreement::Scope scope(agreement_, call);
   const bool reduces_all = call.operation == Operation::kAllReduce;
   const size_t bytes = call.bytes();
-  if (reduces_all && eager_.takes_message(bytes) && call.rejection(link_.size()).empty()) {
+  if (reduces_all && eager_.takes_message(bytes) &&
+      call.rejection(link_.rank(), link_.size()).empty()) {
     return eager_.all_reduce_messages(call, bytes);
   }
   const size_t blocks = has_block_for_each(call.operation) ? link_.ranks().size() : 1;
@@ -109,7 +110,7 @@ std::optional<Rejection> ShmTransport::compare(const Call& call,
 void ShmTransport::reduce_shares(const void* data, size_t count, const std::vector<Share>& shares,
                                  void* out, nxd_dtype_t dtype, nxd_reduce_t reduce) {
   // The descriptor says where the data are; what the call is has been agreed on.
-  const Call call = Call::reduce_scatter(data, out, count, dtype, reduce);
+  const Call call{Operation::kBarrier, data};
   const ShmAgreement::Scope scope(agreement_, call);
   const size_t item = dtype_size(dtype);
   agreement_.agree(call, count * item, 0, false);
