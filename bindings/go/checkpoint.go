@@ -10,19 +10,40 @@ import (
 // Checkpoint is a directory of files that appears at once or not at all: one that is being written, or
 // was opened to be read. Closing one that was not published removes it; one that is being published is
 // waited for.
-type Checkpoint struct{ own.Handle[raw.Checkpoint] }
+type Checkpoint struct {
+	own.Handle[raw.Checkpoint]
+	ctx *Context
+}
 
-func newCheckpoint(ctx *Context, make func(ctx *raw.Context) (*raw.Checkpoint, error)) (*Checkpoint, error) {
+func newCheckpoint(ctx *Context, directory string, make func(ctx *raw.Context) (*raw.Checkpoint, error)) (*Checkpoint,
+	error) {
+	if err := ctx.checkText("directory", directory); err != nil {
+		return nil, err
+	}
 	p, err := own.Get(ctx.Handle, make)
 	if err != nil || p == nil {
 		return nil, err
 	}
-	return &Checkpoint{own.New(p, raw.CheckpointDestroy)}, nil
+	return &Checkpoint{own.New(p, raw.CheckpointDestroy), ctx}, nil
+}
+
+// checkText is why a text of a call of the world cannot be handed over; then the peers, who are in the call
+// already or about to be, are told.
+func (c *Context) checkText(name, text string) error {
+	_, bad := raw.CString(name, text)
+	if bad == nil {
+		return nil
+	}
+	world, err := c.World()
+	if err != nil {
+		return bad
+	}
+	return rejectIn(world, bad)
 }
 
 // NewCheckpoint begins the checkpoint of a step. [collective: world]
 func (c *Context) NewCheckpoint(directory string, step int64) (*Checkpoint, error) {
-	return newCheckpoint(c, func(p *raw.Context) (*raw.Checkpoint, error) {
+	return newCheckpoint(c, directory, func(p *raw.Context) (*raw.Checkpoint, error) {
 		return raw.CheckpointCreate(p, directory, step)
 	})
 }
@@ -30,14 +51,14 @@ func (c *Context) NewCheckpoint(directory string, step int64) (*Checkpoint, erro
 // OpenCheckpoint opens that of a step; with verify the checksums of all files are compared.
 // [collective: world]
 func (c *Context) OpenCheckpoint(directory string, step int64, verify bool) (*Checkpoint, error) {
-	return newCheckpoint(c, func(p *raw.Context) (*raw.Checkpoint, error) {
+	return newCheckpoint(c, directory, func(p *raw.Context) (*raw.Checkpoint, error) {
 		return raw.CheckpointOpen(p, directory, step, flag(verify))
 	})
 }
 
 // OpenNewestCheckpoint opens the newest complete one; nil where there is none. [collective: world]
 func (c *Context) OpenNewestCheckpoint(directory string, verify bool) (*Checkpoint, error) {
-	return newCheckpoint(c, func(p *raw.Context) (*raw.Checkpoint, error) {
+	return newCheckpoint(c, directory, func(p *raw.Context) (*raw.Checkpoint, error) {
 		return raw.CheckpointOpenNewest(p, directory, flag(verify))
 	})
 }

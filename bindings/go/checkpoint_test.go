@@ -4,6 +4,7 @@ import (
 	"errors"
 	"os"
 	"strconv"
+	"strings"
 	"testing"
 
 	"libnxd.org/nxd"
@@ -151,6 +152,44 @@ func TestTrainingState(t *testing.T) {
 		t.Fatal(err)
 	}
 	ranks.Run(t, 2, func(c *nxd.Context) error { return wholeState(c, directory+"/run", corpus) })
+}
+
+// A directory that cannot be handed over on one rank fails the calls of both.
+func TestTextsOfOneRank(t *testing.T) {
+	directory := t.TempDir()
+	ranks.Run(t, 2, func(c *nxd.Context) error {
+		rank, err := c.Rank()
+		if err != nil {
+			return err
+		}
+		state, err := c.NewTrainingState()
+		if err != nil {
+			return err
+		}
+		defer state.Close()
+		calls := []func(path string) error{
+			func(path string) error { _, err := c.NewCheckpoint(path, 1); return err },
+			func(path string) error { _, err := c.OpenCheckpoint(path, 1, true); return err },
+			func(path string) error { _, err := c.OpenNewestCheckpoint(path, true); return err },
+			func(path string) error { return state.Save(path, 1, 0) },
+			func(path string) error { return state.SaveAsync(path, 1, 0) },
+			func(path string) error { _, err := state.LoadNewest(path, true); return err },
+		}
+		path := directory
+		if rank == 1 {
+			path += "/with\x00nul"
+		}
+		for i, call := range calls {
+			err := call(path)
+			if !errors.Is(err, nxd.InvalidArgument) {
+				return first(err, errors.New("call "+strconv.Itoa(i)+" succeeds"))
+			}
+			if rank == 0 && !strings.Contains(err.Error(), "rank 1 rejected its arguments") {
+				return err
+			}
+		}
+		return nil
+	})
 }
 
 func TestCheckpoints(t *testing.T) {

@@ -12,6 +12,7 @@ import (
 // context's random state, and texts. It keeps its parts alive.
 type TrainingState struct {
 	own.Handle[raw.TrainingState]
+	ctx   *Context
 	needs *[]any // of the parts, as long as the handle
 }
 
@@ -22,7 +23,7 @@ func (c *Context) NewTrainingState() (*TrainingState, error) {
 		return nil, err
 	}
 	needs := new([]any)
-	return &TrainingState{own.New(p, raw.TrainingStateDestroy, needs), needs}, nil
+	return &TrainingState{own.New(p, raw.TrainingStateDestroy, needs), c, needs}, nil
 }
 
 // Keep has Go values that a part needs live as long as the state.
@@ -61,6 +62,9 @@ func (s *TrainingState) Value(key string) (value string, ok bool, err error) {
 // Save saves all parts as the checkpoint of a step, and keeps the last so many; 0: all.
 // [collective: world]
 func (s *TrainingState) Save(directory string, step int64, keepLast int) error {
+	if err := s.ctx.checkText("directory", directory); err != nil {
+		return err
+	}
 	return own.Do(s.Handle, func(p *raw.TrainingState) error {
 		return raw.TrainingStateSave(p, directory, step, raw.Int32(keepLast))
 	})
@@ -68,6 +72,9 @@ func (s *TrainingState) Save(directory string, step int64, keepLast int) error {
 
 // SaveAsync does the same in the background, while the program goes on. [collective: world]
 func (s *TrainingState) SaveAsync(directory string, step int64, keepLast int) error {
+	if err := s.ctx.checkText("directory", directory); err != nil {
+		return err
+	}
 	return own.Do(s.Handle, func(p *raw.TrainingState) error {
 		return raw.TrainingStateSaveAsync(p, directory, step, raw.Int32(keepLast))
 	})
@@ -84,6 +91,9 @@ func (s *TrainingState) Wait(timeout time.Duration) error {
 // LoadNewest loads all parts from the newest complete checkpoint, and gives its step; -1, and nothing
 // changed, where there is none. [collective: world]
 func (s *TrainingState) LoadNewest(directory string, verify bool) (step int64, err error) {
+	if err := s.ctx.checkText("directory", directory); err != nil {
+		return 0, err
+	}
 	return own.Get(s.Handle, func(p *raw.TrainingState) (int64, error) {
 		return raw.TrainingStateLoadNewest(p, directory, flag(verify))
 	})
