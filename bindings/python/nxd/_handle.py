@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from enum import Enum, IntEnum
 from typing import Any, TypeVar
 
@@ -15,6 +15,7 @@ from nxd.raw import core, engine, ffi
 
 E = TypeVar("E", bound=IntEnum)
 H = TypeVar("H", bound="Handle")
+R = TypeVar("R")
 
 
 class _Destroyer:
@@ -126,6 +127,19 @@ def c_path(value: str | bytes | os.PathLike[Any]) -> bytes:
     if 0 in data:
         raise errors.InvalidArgument(f"expected no NUL within a path, got {value!r}")
     return data
+
+
+def told(convert: Callable[[Any], Any], value: Any, call: Callable[[Any], R]) -> R:
+    """A collective call with a path or a text of this rank's. One that is none goes as NULL, which
+    the library rejects on all ranks: the peers, who are in the call already or about to be, would
+    wait otherwise."""
+    try:
+        given = convert(value)
+    except Exception:
+        with suppress(Exception):
+            call(ffi.NULL)
+        raise
+    return call(given)
 
 
 def strings(values: Sequence[str] | None, kept: list[Any]) -> Any:

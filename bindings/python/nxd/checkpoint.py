@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
-from nxd._handle import Handle, c_path, c_text, get, text
+from nxd._handle import Handle, c_path, c_text, get, text, told
 from nxd.errors import check
 from nxd.raw import core, ffi
 
@@ -35,20 +35,20 @@ class Checkpoint(Handle):
     @classmethod
     def create(cls, ctx: Context, directory: str, step: int) -> Checkpoint:
         """Begins the checkpoint of a step. [collective: world]"""
-        return cls(get("nxd_checkpoint_t**", core.nxd_checkpoint_create, ctx.pointer,
-                       c_path(directory), step))
+        return cls(told(c_path, directory, lambda path: get(
+            "nxd_checkpoint_t**", core.nxd_checkpoint_create, ctx.pointer, path, step)))
 
     @classmethod
     def open(cls, ctx: Context, directory: str, step: int, verify: bool = True) -> Checkpoint:
         """Opens that of a step. [collective: world]"""
-        return cls(get("nxd_checkpoint_t**", core.nxd_checkpoint_open, ctx.pointer,
-                       c_path(directory), step, verify))
+        return cls(told(c_path, directory, lambda path: get(
+            "nxd_checkpoint_t**", core.nxd_checkpoint_open, ctx.pointer, path, step, verify)))
 
     @classmethod
     def open_newest(cls, ctx: Context, directory: str, verify: bool = True) -> Checkpoint | None:
         """Opens the newest complete one; None where there is none. [collective: world]"""
-        out = get("nxd_checkpoint_t**", core.nxd_checkpoint_open_newest, ctx.pointer,
-                  c_path(directory), verify)
+        out = told(c_path, directory, lambda path: get(
+            "nxd_checkpoint_t**", core.nxd_checkpoint_open_newest, ctx.pointer, path, verify))
         return cls(out) if out != ffi.NULL else None
 
     @property

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from nxd import errors
 from nxd._handle import EngineHandle, Struct, c_path, c_text, drop_user_data, fill, get, \
-    pointers, text, to_enum, user_data
+    pointers, text, to_enum, told, user_data
 from nxd.autograd import _own, give, inputs_of, outputs_of
 from nxd.enums import Device, DType, Mismatch
 from nxd.errors import InvalidState, callback, check
@@ -364,11 +364,13 @@ class Module(EngineHandle):
 
     def save_safetensors(self, path: str) -> None:
         """Writes the whole parameters. [collective: tensor- and pipeline-parallel groups]"""
-        check(engine.nxd_module_save_safetensors(self.pointer, c_path(path)))
+        told(c_path, path, lambda given: check(engine.nxd_module_save_safetensors(
+            self.pointer, given)))
 
     def snapshot(self, checkpoint: Checkpoint, name: str) -> None:
         """The parameters as they are now become a file of a checkpoint. [collective: world]"""
-        check(engine.nxd_module_snapshot(self.pointer, checkpoint.pointer, c_text(name)))
+        told(c_text, name, lambda given: check(engine.nxd_module_snapshot(
+            self.pointer, checkpoint.pointer, given)))
 
 
 class _Report(EngineHandle):

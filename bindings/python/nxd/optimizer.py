@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from nxd._arrays import over_memory
 from nxd._handle import Handle, Struct, c_path, c_text, drop_user_data, get, read_struct, report, \
-    strings, text, to_enum, user_data
+    strings, text, to_enum, told, user_data
 from nxd._raw import StepReport
 from nxd.data_parallel import Ddp, finish
 from nxd.enums import DType, Hyperparameter, ParameterState
@@ -104,11 +104,12 @@ class Optimizer(Handle):
 
     def save(self, path: str) -> None:
         """Writes the whole state as one file. [collective: tensor, data, pipeline groups]"""
-        check(core.nxd_optimizer_save(self.pointer, c_path(path)))
+        told(c_path, path, lambda given: check(core.nxd_optimizer_save(self.pointer, given)))
 
     def snapshot(self, checkpoint: Checkpoint, name: str) -> None:
         """The state as it is now becomes a file of a checkpoint. [collective: world]"""
-        check(core.nxd_optimizer_snapshot(self.pointer, checkpoint.pointer, c_text(name)))
+        told(c_text, name, lambda given: check(core.nxd_optimizer_snapshot(
+            self.pointer, checkpoint.pointer, given)))
 
     def load(self, path: str) -> None:
         """Reads this rank's part of a state that any layout wrote."""

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 from nxd._arrays import over_dltensor
 from nxd._handle import Handle, Struct, c_path, c_text, drop_user_data, get, read_struct, report, \
-    text, to_enum, user_data
+    text, to_enum, told, user_data
 from nxd._raw import PpCall, PpReport, PpTask
 from nxd.enums import Axis, DType, PpScheduleKind
 from nxd.errors import InvalidState, callback, check
@@ -119,7 +119,7 @@ class Pipeline(Handle):
 
     def write_timeline(self, path: str) -> None:
         """As a trace (.json), on rank 0. [collective: world]"""
-        check(core.nxd_pp_write_timeline(self.pointer, c_path(path)))
+        told(c_path, path, lambda given: check(core.nxd_pp_write_timeline(self.pointer, given)))
 
 
 class CallbackPipeline(Pipeline):

@@ -9,6 +9,7 @@ from nxd._handle import EngineHandle, Struct, c_path, c_text, get, pointers, str
     to_enum
 from nxd.enums import Device
 from nxd.errors import check
+from nxd.group import collective
 from nxd.raw import engine, ffi
 from nxd.tensors import Tensor
 
@@ -20,11 +21,14 @@ def _save(function: Any, context: Context, path: str, tensors: Mapping[str, Tens
           texts: Mapping[str, str] | None, options: dict[str, Any]) -> None:
     kept: list[Any] = []
     texts = texts or {}
-    struct = Struct("nxd_save_options_t",
-                    {"keys": list(texts), "values": list(texts.values()),
-                     "num_values": len(texts), **options}, engine)
-    check(function(context.pointer, c_path(path), strings(list(tensors), kept),
-                   pointers("nxd_tensor_t", tensors.values()), len(tensors), struct.pointer))
+    with collective(lambda: context.world):
+        struct = Struct("nxd_save_options_t",
+                        {"keys": list(texts), "values": list(texts.values()),
+                         "num_values": len(texts), **options}, engine)
+        names = strings(list(tensors), kept)
+        values = pointers("nxd_tensor_t", tensors.values())
+        given = c_path(path)
+    check(function(context.pointer, given, names, values, len(tensors), struct.pointer))
 
 
 def save(context: Context, path: str, tensors: Mapping[str, Tensor],

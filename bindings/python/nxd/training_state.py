@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from nxd._handle import Handle, c_path, c_text, get
+from nxd._handle import Handle, c_path, c_text, get, told
 from nxd.checkpoint import read_text
 from nxd.errors import check
 from nxd.raw import core, engine
@@ -57,12 +57,13 @@ class TrainingState(Handle):
     def save(self, directory: str, step: int, keep_last: int = 0) -> None:
         """Saves all parts as the checkpoint of a step, and keeps so many; 0: all.
         [collective: world]"""
-        check(core.nxd_training_state_save(self.pointer, c_path(directory), step, keep_last))
+        told(c_path, directory, lambda path: check(core.nxd_training_state_save(
+            self.pointer, path, step, keep_last)))
 
     def save_async(self, directory: str, step: int, keep_last: int = 0) -> None:
         """The same in the background, while the program goes on. [collective: world]"""
-        check(core.nxd_training_state_save_async(self.pointer, c_path(directory), step,
-                                                 keep_last))
+        told(c_path, directory, lambda path: check(core.nxd_training_state_save_async(
+            self.pointer, path, step, keep_last)))
 
     def wait(self, timeout_ms: int = -1) -> None:
         """Waits until the last save_async has ended, and raises what it ended with. Timeout, with
@@ -72,8 +73,8 @@ class TrainingState(Handle):
     def load_newest(self, directory: str, verify: bool = True) -> int | None:
         """Loads all parts from the newest complete checkpoint, and gives its step; None, and
         nothing changed, where there is none. [collective: world]"""
-        step = get("int64_t*", core.nxd_training_state_load_newest, self.pointer,
-                   c_path(directory), verify)
+        step = told(c_path, directory, lambda path: get(
+            "int64_t*", core.nxd_training_state_load_newest, self.pointer, path, verify))
         return step if step >= 0 else None
 
     def snapshot(self, checkpoint: Checkpoint) -> None:

@@ -53,6 +53,32 @@ class Checkpoints(unittest.TestCase):
         self.assertEqual(sorted(name for name in os.listdir(self.directory) if name[0] != "."),
                          ["step-000000000002", "step-000000000003"])
 
+    def test_bad_texts_of_one_rank_fail_all(self):
+        def body(context):
+            adamw = trained(context)
+            state = nxd.TrainingState(context)
+            checkpoint = nxd.Checkpoint.create(context, self.directory, 1)
+            calls = (lambda path: nxd.Checkpoint.create(context, path, 2),
+                     lambda path: nxd.Checkpoint.open(context, path, 1),
+                     lambda path: nxd.Checkpoint.open_newest(context, path),
+                     lambda path: state.save(path, 2), lambda path: state.save_async(path, 2),
+                     lambda path: state.load_newest(path), adamw.save,
+                     lambda path: adamw.snapshot(checkpoint, os.path.basename(path or "state")))
+            for call in calls:
+                for bad in (os.path.join(self.directory, "with\0nul"), None):
+                    if context.rank == 0:
+                        with self.assertRaises(nxd.InvalidArgument) as raised:
+                            call(os.path.join(self.directory, "good"))
+                        self.assertIn("rank 1 rejected", str(raised.exception))
+                    else:
+                        with self.assertRaises((nxd.InvalidArgument, TypeError, ValueError)):
+                            call(bad)
+                    if call is calls[-1]:
+                        break
+            checkpoint.close()
+
+        on_ranks(body)
+
     def test_whole_state(self):
         root = os.path.join(self.directory, "run")
         corpus = Path(self.directory, "text.txt")

@@ -283,6 +283,28 @@ class Modules(unittest.TestCase):
             with self.assertRaises(nxd.InputOutput):
                 nxd.serialization_load(os.path.join(directory, "none"))
 
+    def test_bad_texts_of_one_rank_fail_all(self):
+        def body(context):
+            net = Affine(context)
+            tensors = {"a": nxd.tensor(np.ones((2, 3), "f4"))}
+            own = context.rank == 1
+            checkpoint = nxd.Checkpoint.create(context, directory, 1)
+            calls = [lambda: nxd.save(context, None if own else path, tensors),
+                     lambda: nxd.save(context, path, tensors, {"a": "b\0" if own else "b"}),
+                     lambda: nxd.serialization_save(context, path + "\0" * own, tensors),
+                     lambda: net.save_safetensors(path + "\0" * own),
+                     lambda: net.snapshot(checkpoint, "net" + "\0" * own)]
+            for call in calls:
+                with self.assertRaises((nxd.InvalidArgument, TypeError)) as raised:
+                    call()
+                if not own:
+                    self.assertIn("rank 1 rejected", str(raised.exception))
+            checkpoint.close()
+
+        with tempfile.TemporaryDirectory() as directory:
+            path = os.path.join(directory, "a.safetensors")
+            on_ranks(body, 2, {"tensor_parallel_size": 2})
+
     def test_hooks(self):
         net, seen = Affine(self.context), []
         net.w.on_grad(lambda: seen.append("w"))
