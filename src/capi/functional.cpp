@@ -21,15 +21,19 @@ LossFormula resolve(const nxd_cross_entropy_options_t& options) {
   return formula;
 }
 
-// f: (tensor-parallel group, x) -> y. Peers learn of a missing x where the mapping communicates.
+// f: (tensor-parallel group, x) -> y. Peers learn of a missing x or output where the mapping
+// communicates.
 template <class Function>
 nxd_status_t map(nxd_context_t* ctx, nxd_tensor_t* x, nxd_tensor_t** out_y, bool communicates,
                  Function&& f, const char* name = __builtin_FUNCTION()) {
   const auto mapped = [&] {
-    auto& out = output(out_y, "out_y");
+    if (out_y) *out_y = nullptr;
     const GroupRef group = unwrap(ctx, "ctx")->parallel().group(NXD_AXIS_TENSOR);
-    const auto value = [&] { return unwrap(x, "x"); };
-    out = wrap(f(group, communicates ? check_with_group(*group, "mapping", value) : value()));
+    const auto value = [&] {
+      output(out_y, "out_y");
+      return unwrap(x, "x");
+    };
+    *out_y = wrap(f(group, communicates ? check_with_group(*group, "mapping", value) : value()));
   };
   return guard(mapped, name);
 }
@@ -90,14 +94,15 @@ nxd_status_t nxd_parallel_cross_entropy(nxd_context_t* ctx, nxd_tensor_t* logits
                                         const nxd_cross_entropy_options_t* options,
                                         nxd_tensor_t** out_loss) {
   return guard([&] {
-    auto& out = output(out_loss, "out_loss");
+    if (out_loss) *out_loss = nullptr;
     const std::shared_ptr<Context>& context = unwrap(ctx, "ctx");
     const GroupRef group = tensor_group(*context);
     const auto [x, targets, resolved] = check_with_group(*group, "parallel_cross_entropy", [&] {
+      output(out_loss, "out_loss");
       return std::tuple(unwrap(logits, "logits"), unwrap(labels, "labels"),
                         resolve(read_options(options, kCrossEntropy, "options")));
     });
-    out = wrap(parallel_cross_entropy(*context, group, x, targets, resolved));
+    *out_loss = wrap(parallel_cross_entropy(*context, group, x, targets, resolved));
   });
 }
 
@@ -106,7 +111,7 @@ nxd_status_t nxd_linear_cross_entropy(nxd_context_t* ctx, nxd_tensor_t* x, nxd_t
                                       const nxd_cross_entropy_options_t* options,
                                       nxd_tensor_t** out_loss) {
   return guard([&] {
-    auto& out = output(out_loss, "out_loss");
+    if (out_loss) *out_loss = nullptr;
     ParallelLinearPlan plan;
     plan.context = unwrap(ctx, "ctx");
     plan.group = tensor_group(*plan.context);
@@ -115,9 +120,10 @@ nxd_status_t nxd_linear_cross_entropy(nxd_context_t* ctx, nxd_tensor_t* x, nxd_t
     plan.dim = sequence_dim;
     const auto [in, w, targets, resolved] =
         check_with_group(*plan.group, "linear_cross_entropy", [&] {
+          output(out_loss, "out_loss");
           return std::tuple(unwrap(x, "x"), unwrap(weight, "weight"), unwrap(labels, "labels"),
                             resolve(read_options(options, kCrossEntropy, "options")));
         });
-    out = wrap(linear_cross_entropy(plan, in, w, at::Tensor(), targets, resolved));
+    *out_loss = wrap(linear_cross_entropy(plan, in, w, at::Tensor(), targets, resolved));
   });
 }

@@ -68,6 +68,12 @@ void mappings(nxd_context_t* ctx, int rank, int size, void*) {
     NXD_TEST_REFUSED(m.call(nullptr, x.get(), 0, &out), NXD_ERROR_INVALID_ARGUMENT, "ctx");
     NXD_TEST_CHECK(out == nullptr);
     NXD_TEST_REFUSED(m.call(ctx, x.get(), 0, nullptr), NXD_ERROR_INVALID_ARGUMENT, "out_y");
+    if (m.communicates) {
+      out = x.get();
+      NXD_TEST_REFUSED(m.call(ctx, x.get(), 0, rank == size - 1 ? nullptr : &out),
+                       NXD_ERROR_INVALID_ARGUMENT, "out_y: expected a pointer");
+      if (rank < size - 1) NXD_TEST_CHECK(out == nullptr);
+    }
     for (const bool everywhere : {true, false}) {
       if (!everywhere && size == 1) continue;
       const bool mine = everywhere || rank == size - 1;
@@ -81,6 +87,32 @@ void mappings(nxd_context_t* ctx, int rank, int size, void*) {
       }
       if (m.divides && size > 1) check_mapping(ctx, m, "does not divide", odd, 0, mine);
     }
+  }
+}
+
+// One rank has no place for the loss, or options of no version.
+void losses(nxd_context_t* ctx, int rank, int, void*) {
+  const Tensor x = wave({1, 8}, NXD_DTYPE_F32, 1), weight = wave({4, 8}, NXD_DTYPE_F32, 2),
+               labels = from_ints({1}, {1});
+  for (const bool fused : {false, true}) {
+    const auto loss = [&](const nxd_cross_entropy_options_t& options, nxd_tensor_t** out) {
+      return fused ? nxd_linear_cross_entropy(ctx, x.get(), weight.get(), labels.get(), -1,
+                                              &options, out)
+                   : nxd_parallel_cross_entropy(ctx, x.get(), labels.get(), &options, out);
+    };
+    nxd_cross_entropy_options_t options = NXD_CROSS_ENTROPY_OPTIONS_INIT;
+    nxd_tensor_t* out = x.get();
+    NXD_TEST_REFUSED(loss(options, rank == 1 ? nullptr : &out), NXD_ERROR_INVALID_ARGUMENT,
+                     "out_loss: expected a pointer");
+    if (rank == 1) options.struct_size = 3;
+    out = x.get();
+    NXD_TEST_REFUSED(loss(options, &out),
+                     rank == 1 ? NXD_ERROR_ABI_MISMATCH : NXD_ERROR_INVALID_ARGUMENT,
+                     "struct_size: expected");
+    NXD_TEST_CHECK(out == nullptr);
+    Tensor good;
+    options = NXD_CROSS_ENTROPY_OPTIONS_INIT;
+    NXD_TEST_OK(loss(options, good.out()));
   }
 }
 
@@ -107,6 +139,7 @@ void too_early(nxd_context_t* ctx, int, int, void*) {
 void bad_mappings(void**) {
   for (const int size : {1, 2, 4}) nxd_test_run_ranks(size, size, mappings, nullptr);
 }
+void bad_losses(void**) { nxd_test_run_ranks(2, 2, losses, nullptr); }
 void before_layout(void**) {
   for (const int size : {1, 2}) nxd_test_run_ranks(size, 0, too_early, nullptr);
 }
@@ -116,6 +149,7 @@ void before_layout(void**) {
 int main() {
   const CMUnitTest tests[] = {
       cmocka_unit_test(bad_mappings),
+      cmocka_unit_test(bad_losses),
       cmocka_unit_test(before_layout),
   };
   return cmocka_run_group_tests_name("bad_calls_mappings", tests, nullptr, nullptr);

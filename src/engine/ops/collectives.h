@@ -49,9 +49,15 @@ auto check_with_group(ProcessGroup& group, const char* operation, Checks&& check
   try {
     return checks();
   } catch (const Error& error) {
-    if (group.size() > 1 && !is_tracing() && error.status() == NXD_ERROR_INVALID_ARGUMENT) {
+    const bool is_argument = error.status() == NXD_ERROR_INVALID_ARGUMENT;
+    const bool is_of_caller = is_argument || error.status() == NXD_ERROR_ABI_MISMATCH;
+    if (group.size() > 1 && !is_tracing() && is_of_caller) {
       run_recorded_before(operation);
-      group.reject(Call::named(operation), error.what());
+      try {
+        group.reject(Call::named(operation), error.what());
+      } catch (const Error&) {
+        if (is_argument) throw;  // with the call and the group
+      }
     }
     throw;
   }
