@@ -1,5 +1,5 @@
 use crate::context::Context;
-use crate::error::{c_string, check, Result};
+use crate::error::{c_string, check, told, Result};
 use crate::object::{create, get, object, Owned};
 use nxd_sys as sys;
 use std::os::raw::c_char;
@@ -28,16 +28,18 @@ pub(crate) fn text(read: impl Fn(*mut c_char, usize, &mut usize) -> sys::nxd_sta
 impl Checkpoint {
     /// Begins the checkpoint of a step. Collective: world.
     pub fn create(ctx: &Context, directory: &str, step: i64) -> Result<Owned<Checkpoint>> {
-        let path = c_string(directory)?;
-        create(|out| unsafe { sys::nxd_checkpoint_create(ctx.as_raw(), path.as_ptr(), step, out) })
+        told(directory, |path| {
+            create(|out| unsafe { sys::nxd_checkpoint_create(ctx.as_raw(), path, step, out) })
+        })
     }
 
     /// Opens that of a step; with `verify` the checksums of all files are compared. Collective:
     /// world.
     pub fn open(ctx: &Context, directory: &str, step: i64, verify: bool) -> Result<Owned<Checkpoint>> {
-        let path = c_string(directory)?;
-        create(|out| unsafe {
-            sys::nxd_checkpoint_open(ctx.as_raw(), path.as_ptr(), step, verify.into(), out)
+        told(directory, |path| {
+            create(|out| unsafe {
+                sys::nxd_checkpoint_open(ctx.as_raw(), path, step, verify.into(), out)
+            })
         })
     }
 
@@ -47,12 +49,13 @@ impl Checkpoint {
         directory: &str,
         verify: bool,
     ) -> Result<Option<Owned<Checkpoint>>> {
-        let path = c_string(directory)?;
-        let mut out = null_mut();
-        check(unsafe {
-            sys::nxd_checkpoint_open_newest(ctx.as_raw(), path.as_ptr(), verify.into(), &mut out)
-        })?;
-        Ok((!out.is_null()).then(|| unsafe { Owned::from_raw(out) }))
+        told(directory, |path| {
+            let mut out = null_mut();
+            check(unsafe {
+                sys::nxd_checkpoint_open_newest(ctx.as_raw(), path, verify.into(), &mut out)
+            })?;
+            Ok((!out.is_null()).then(|| unsafe { Owned::from_raw(out) }))
+        })
     }
 
     pub fn step(&self) -> Result<i64> {

@@ -212,3 +212,15 @@ pub(crate) fn c_string(text: &str) -> Result<CString> {
     CString::new(text)
         .or_else(|_| invalid(format!("expected no NUL within a string, got {:?}", text)))
 }
+
+/// A collective call with a text of this rank's. One that is none goes as NULL, which the library
+/// rejects on all ranks: the peers, who are in the call already or about to be, would wait otherwise.
+pub(crate) fn told<R>(text: &str, call: impl Fn(*const c_char) -> Result<R>) -> Result<R> {
+    match c_string(text) {
+        Ok(text) => call(text.as_ptr()),
+        Err(error) => {
+            let _ = call(std::ptr::null());
+            Err(error)
+        }
+    }
+}

@@ -3,7 +3,9 @@ use crate::callback::{guard, release};
 use crate::checkpoint::Checkpoint;
 use crate::data_parallel::{Ddp, FinishOptions};
 use crate::element::{DType, Element};
-use crate::error::{c_string, check, check_abi, invalid, string, ParameterState, Result, Status};
+use crate::error::{
+    c_string, check, check_abi, invalid, string, told, ParameterState, Result, Status,
+};
 use crate::object::{create, get, object, Owned};
 use nxd_sys as sys;
 use std::os::raw::c_void;
@@ -205,15 +207,15 @@ impl Optimizer {
 
     /// Writes the whole state as one safetensors file. Collective: tensor, data, pipeline groups.
     pub fn save(&self, path: &str) -> Result<()> {
-        let path = c_string(path)?;
-        check(unsafe { sys::nxd_optimizer_save(self.as_raw(), path.as_ptr()) })
+        told(path, |path| check(unsafe { sys::nxd_optimizer_save(self.as_raw(), path) }))
     }
 
     /// The state as it is now becomes a file of a checkpoint. Collective: world.
     pub fn snapshot(&self, checkpoint: &Checkpoint, name: &str) -> Result<()> {
-        let name = c_string(name)?;
-        check(unsafe {
-            sys::nxd_optimizer_snapshot(self.as_raw(), checkpoint.as_raw(), name.as_ptr())
+        told(name, |name| {
+            check(unsafe {
+                sys::nxd_optimizer_snapshot(self.as_raw(), checkpoint.as_raw(), name)
+            })
         })
     }
 

@@ -2,7 +2,7 @@
 use crate::callback::{guard, Shared};
 use crate::context::Context;
 use crate::element::{dlpack_dtype, DType, Element};
-use crate::error::{c_string, check, invalid, string, Error, Result, Status};
+use crate::error::{c_string, check, invalid, string, told, Error, Result, Status};
 use crate::object::{create, get, list, object, Owned};
 use crate::parallel::Axis;
 use nxd_sys as sys;
@@ -143,8 +143,7 @@ impl Pipeline {
 
     /// Writes what all ranks recorded, as a trace (".json"). Collective: world.
     pub fn write_timeline(&self, path: &str) -> Result<()> {
-        let path = c_string(path)?;
-        check(unsafe { sys::nxd_pp_write_timeline(self.as_raw(), path.as_ptr()) })
+        told(path, |path| check(unsafe { sys::nxd_pp_write_timeline(self.as_raw(), path) }))
     }
 }
 

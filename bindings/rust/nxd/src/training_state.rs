@@ -2,7 +2,7 @@ use crate::arrays::Arrays;
 use crate::checkpoint::{text, Checkpoint};
 use crate::context::Context;
 use crate::data::DataLoader;
-use crate::error::{c_string, check, Result};
+use crate::error::{c_string, check, told, Result};
 use crate::object::{create, get, object, Owned};
 use crate::optimizer::Optimizer;
 use nxd_sys as sys;
@@ -66,17 +66,17 @@ impl TrainingState {
     /// Saves all parts as the checkpoint of a step, and keeps the last so many; 0: all. Collective:
     /// world.
     pub fn save(&mut self, directory: &str, step: i64, keep_last: i32) -> Result<()> {
-        let path = c_string(directory)?;
-        check(unsafe {
-            sys::nxd_training_state_save(self.as_raw(), path.as_ptr(), step, keep_last)
+        told(directory, |path| {
+            check(unsafe { sys::nxd_training_state_save(self.as_raw(), path, step, keep_last) })
         })
     }
 
     /// The same in the background, while the program goes on. Collective: world.
     pub fn save_async(&mut self, directory: &str, step: i64, keep_last: i32) -> Result<()> {
-        let path = c_string(directory)?;
-        check(unsafe {
-            sys::nxd_training_state_save_async(self.as_raw(), path.as_ptr(), step, keep_last)
+        told(directory, |path| {
+            check(unsafe {
+                sys::nxd_training_state_save_async(self.as_raw(), path, step, keep_last)
+            })
         })
     }
 
@@ -90,9 +90,10 @@ impl TrainingState {
     /// Loads all parts from the newest complete checkpoint, and gives its step; `None`, and nothing
     /// changed, where there is none. Collective: world.
     pub fn load_newest(&mut self, directory: &str, verify: bool) -> Result<Option<i64>> {
-        let path = c_string(directory)?;
-        let step = get(|out| unsafe {
-            sys::nxd_training_state_load_newest(self.as_raw(), path.as_ptr(), verify.into(), out)
+        let step = told(directory, |path| {
+            get(|out| unsafe {
+                sys::nxd_training_state_load_newest(self.as_raw(), path, verify.into(), out)
+            })
         })?;
         Ok((step >= 0).then_some(step))
     }

@@ -1,6 +1,6 @@
 use crate::checkpoint::Checkpoint;
 use crate::engine::module::Module;
-use crate::error::{c_string, check, string, Result};
+use crate::error::{c_string, check, string, told, Result};
 use crate::object::{get, object, Owned};
 use crate::training_state::TrainingState;
 use nxd_sys as sys;
@@ -53,15 +53,13 @@ impl Module {
     /// Writes the whole parameters as one safetensors file. Collective: tensor- and pipeline-parallel
     /// groups.
     pub fn save_safetensors(&self, path: &str) -> Result<()> {
-        let path = c_string(path)?;
-        check(unsafe { sys::nxd_module_save_safetensors(self.as_raw(), path.as_ptr()) })
+        told(path, |path| check(unsafe { sys::nxd_module_save_safetensors(self.as_raw(), path) }))
     }
 
     /// The parameters as they are now become a file of a checkpoint. Collective: world.
     pub fn snapshot(&self, checkpoint: &Checkpoint, name: &str) -> Result<()> {
-        let name = c_string(name)?;
-        check(unsafe {
-            sys::nxd_module_snapshot(self.as_raw(), checkpoint.as_raw(), name.as_ptr())
+        told(name, |name| {
+            check(unsafe { sys::nxd_module_snapshot(self.as_raw(), checkpoint.as_raw(), name) })
         })
     }
 }

@@ -39,11 +39,18 @@ fn write(
     tensors: &[(&str, &Tensor)],
     options: &SaveOptions,
 ) -> Result<()> {
-    let path = c_string(path)?;
-    let names = Texts::new(&tensors.iter().map(|(name, _)| *name).collect::<Vec<_>>())?;
     let handles: Vec<_> = tensors.iter().map(|(_, tensor)| tensor.as_raw()).collect();
-    let keys = Texts::new(&options.texts.iter().map(|(key, _)| *key).collect::<Vec<_>>())?;
-    let values = Texts::new(&options.texts.iter().map(|(_, value)| *value).collect::<Vec<_>>())?;
+    let texts = || -> Result<_> {
+        let names = Texts::new(&tensors.iter().map(|(name, _)| *name).collect::<Vec<_>>())?;
+        let keys = Texts::new(&options.texts.iter().map(|(key, _)| *key).collect::<Vec<_>>())?;
+        let values = Texts::new(&options.texts.iter().map(|(_, text)| *text).collect::<Vec<_>>())?;
+        Ok((c_string(path)?, names, keys, values))
+    };
+    let (path, names, keys, values) = match texts() {
+        Ok(texts) => texts,
+        // The peers are in the call already, or about to be.
+        Err(error) => return Err(ctx.world_group()?.reject("", error.message().to_string())),
+    };
     let only = match options.master_only {
         true => sys::nxd_toggle_t::ON,
         false => sys::nxd_toggle_t::OFF,

@@ -80,3 +80,37 @@ fn the_whole_state_by_one_call() {
     });
     std::fs::remove_dir_all(directory).unwrap();
 }
+
+#[test]
+fn a_text_of_one_rank_fails_all() {
+    let directory = std::env::temp_dir().join(format!("nxd-rust-texts-{}", std::process::id()));
+    let root = directory.to_str().unwrap().to_string();
+    on_ranks(2, |ctx| {
+        let mut rule = adamw(&ctx)?;
+        let mut state = TrainingState::new(&ctx)?;
+        let begun = Checkpoint::create(&ctx, &root, 1)?;
+        let own = ctx.rank()? == 1;
+        let path = format!("{}{}", root, if own { "\0" } else { "" });
+        let name = if own { "a\0" } else { "a" };
+        rule.step(&FinishOptions::default())?;
+        let ends = [
+            Checkpoint::create(&ctx, &path, 2).map(drop),
+            Checkpoint::open(&ctx, &path, 1, true).map(drop),
+            Checkpoint::open_newest(&ctx, &path, true).map(drop),
+            state.save(&path, 2, 0),
+            state.save_async(&path, 2, 0),
+            state.load_newest(&path, true).map(drop),
+            rule.save(&path),
+            rule.snapshot(&begun, name),
+        ];
+        for end in ends {
+            let error = end.unwrap_err();
+            assert_eq!(error.status(), Status::INVALID_ARGUMENT);
+            let part = if own { "expected no NUL" } else { "rank 1 rejected its arguments" };
+            assert!(error.message().contains(part), "{}", error);
+        }
+        drop(begun);
+        ctx.finalize()
+    });
+    std::fs::remove_dir_all(directory).unwrap();
+}
