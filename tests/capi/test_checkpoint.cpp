@@ -125,6 +125,58 @@ void saved_and_read(nxd_context_t* ctx, int rank, int size, void* user_data) {
   nxd_checkpoint_destroy(checkpoint);
 }
 
+// A run that goes on from an older checkpoint keeps what it saves, whatever steps are there: those
+// of higher ones stay, and count.
+void going_back(nxd_context_t* ctx, int rank, int, void* user_data) {
+  const std::string root = static_cast<TempDir*>(user_data)->path() + "/run";
+  const auto check = [&](int64_t step, int keep_last, const std::vector<std::string>& there) {
+    save(ctx, root, step, keep_last);
+    std::vector<std::string> names;
+    for (const std::string& number : there) names.push_back("step-0000000000" + number);
+    NXD_TEST_CHECK(names_in(root) == names);
+    nxd_checkpoint_t* checkpoint = nullptr;
+    if (!NXD_TEST_OK(nxd_checkpoint_open(ctx, root.c_str(), step, 1, &checkpoint))) return;
+    NXD_TEST_CHECK(read(path_in(checkpoint, file_of(rank))) == content_of(step, rank));
+    nxd_checkpoint_destroy(checkpoint);
+  };
+  for (const int64_t step : {10, 20, 30}) save(ctx, root, step, 0);
+  check(15, 2, {"15", "20", "30"});
+  check(16, 1, {"16", "20", "30"});
+  check(21, 3, {"20", "21", "30"});
+  check(21, 2, {"21", "30"});
+  check(31, 1, {"31"});
+}
+
+void test_going_back(void**) {
+  TempDir directory;
+  nxd_test_run_ranks(2, 0, going_back, &directory);
+}
+
+// Processes that the program forks while it saves, such as workers that read data, live on.
+void forked_meanwhile(nxd_context_t* ctx, int, int, void* user_data) {
+  const std::string root = static_cast<TempDir*>(user_data)->path();
+  std::vector<pid_t> children;
+  for (const bool publishes : {true, false, true}) {
+    nxd_checkpoint_t* checkpoint = nullptr;
+    NXD_TEST_OK(nxd_checkpoint_create(ctx, root.c_str(), 1, &checkpoint));
+    children.push_back(::fork());
+    if (children.back() == 0) {
+      for (;;) ::pause();
+    }
+    if (publishes) NXD_TEST_OK(nxd_checkpoint_publish(checkpoint, 0));
+    nxd_checkpoint_destroy(checkpoint);
+  }
+  for (const pid_t child : children) {
+    ::kill(child, SIGKILL);
+    ::waitpid(child, nullptr, 0);
+  }
+}
+
+void test_forked_meanwhile(void**) {
+  TempDir directory;
+  nxd_test_run_ranks(1, 0, forked_meanwhile, &directory);
+}
+
 void test_saved_and_read(void**) {
   for (const int size : {2, kRanks}) {
     TempDir directory;
@@ -152,11 +204,18 @@ void bad_calls(nxd_context_t* ctx, int rank, int, void* user_data) {
   NXD_TEST_REFUSED(nxd_checkpoint_create(ctx, "/dev/null/x", 1, &out), NXD_ERROR_IO, "/dev/null");
   NXD_TEST_REFUSED(nxd_checkpoint_open(ctx, path, 5, 0, &out), NXD_ERROR_IO, "step-000000000005");
   NXD_TEST_REFUSED(nxd_checkpoint_open(ctx, path, 5, bad ? 2 : 0, &out), argument, "verify");
+  NXD_TEST_REFUSED(nxd_checkpoint_open(ctx, path, -1, 0, &out), argument,
+                   "step: expected 0 to 2^52");
   NXD_TEST_REFUSED(nxd_checkpoint_open_newest(ctx, path, bad ? 1 : 0, &out), argument,
                    "verify: expected the same");
   NXD_TEST_CHECK(out == nullptr);
 
   NXD_TEST_OK(nxd_checkpoint_create(ctx, path, 3, &out));
+  NXD_TEST_OK(nxd_context_set_step(ctx, 7, 1));
+  NXD_TEST_REFUSED(nxd_checkpoint_restore_random_state(out), state, "opened to be read");
+  int64_t step = 0, microbatch = 0;
+  NXD_TEST_OK(nxd_context_get_step(ctx, &step, &microbatch));
+  NXD_TEST_CHECK(step == 7 && microbatch == 1);
   nxd_checkpoint_t* second = nullptr;
   NXD_TEST_REFUSED(nxd_checkpoint_create(ctx, path, 4, &second), state, "being written here");
   size_t needed = 0;
@@ -335,7 +394,8 @@ int main() {
   const CMUnitTest tests[] = {
       cmocka_unit_test(test_killed_while_saving), cmocka_unit_test(test_saved_and_read),
       cmocka_unit_test(test_bad_calls),           cmocka_unit_test(test_damaged),
-      cmocka_unit_test(test_other_seed),
+      cmocka_unit_test(test_other_seed),          cmocka_unit_test(test_going_back),
+      cmocka_unit_test(test_forked_meanwhile),
   };
   return cmocka_run_group_tests(tests, nullptr, nullptr);
 }

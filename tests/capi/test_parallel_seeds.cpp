@@ -4,6 +4,7 @@
 
 #include "support/handles.h"
 #include "support/ranks.h"
+#include "support/temp_dir.h"
 
 #include "support/check.h"
 
@@ -56,10 +57,43 @@ void copies_may_differ(void**) {
   with_seeds({5, 5, 9, 9}, [](nxd_context_t* ctx) { NXD_TEST_OK(init_layout(ctx)); });
 }
 
+// Copies of other seeds go on from what they have saved, and a seed of none of them does not.
+void copies_that_go_on(void**) {
+  const nxd_test::TempDir directory;
+  const char* const root = directory.path().c_str();
+  with_seeds({5, 5, 9, 9}, [&](nxd_context_t* ctx) {
+    NXD_TEST_OK(nxd_context_set_step(ctx, 3, 1));
+    nxd_checkpoint_t* checkpoint = nullptr;
+    NXD_TEST_OK(nxd_checkpoint_create(ctx, root, 3, &checkpoint));
+    NXD_TEST_OK(nxd_checkpoint_publish(checkpoint, 0));
+    nxd_checkpoint_destroy(checkpoint);
+  });
+  for (const uint64_t last : {5, 9, 7}) {
+    with_seeds({5, 5, 9, last}, [&](nxd_context_t* ctx) {
+      nxd_checkpoint_t* checkpoint = nullptr;
+      NXD_TEST_OK(nxd_checkpoint_open_newest(ctx, root, 1, &checkpoint));
+      int32_t rank = 0;
+      NXD_TEST_OK(nxd_context_get_rank(ctx, &rank));
+      if (rank == 3 && last == 7) {
+        NXD_TEST_REFUSED(nxd_checkpoint_restore_random_state(checkpoint), NXD_ERROR_INVALID_STATE,
+                         "the seed 5, or that of another rank, that it was written with, the "
+                         "context has 7");
+      } else {
+        NXD_TEST_OK(nxd_checkpoint_restore_random_state(checkpoint));
+        int64_t step = 0, microbatch = 0;
+        NXD_TEST_OK(nxd_context_get_step(ctx, &step, &microbatch));
+        NXD_TEST_CHECK(step == 3 && microbatch == 1);
+      }
+      nxd_checkpoint_destroy(checkpoint);
+    });
+  }
+}
+
 }  // namespace
 
 int main() {
   const CMUnitTest tests[] = {cmocka_unit_test(one_rank_differs),
-                              cmocka_unit_test(copies_may_differ)};
+                              cmocka_unit_test(copies_may_differ),
+                              cmocka_unit_test(copies_that_go_on)};
   return cmocka_run_group_tests(tests, nullptr, nullptr);
 }

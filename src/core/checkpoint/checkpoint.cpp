@@ -13,6 +13,11 @@
 namespace nxd {
 namespace {
 
+void check_step(int64_t step) {
+  constexpr int64_t kMostSteps = int64_t{1} << 52;  // exact as a double, for the comparison
+  check_argument(step >= 0 && step <= kMostSteps, "step: expected 0 to 2^52, got ", step);
+}
+
 // The text that an attempt of the first rank gives, on all ranks.
 std::string from_first(ProcessGroup& group, const std::function<std::string()>& attempt) {
   std::string own;
@@ -55,7 +60,9 @@ std::map<std::string, CheckpointFile> gather_files(ProcessGroup& group,
     while (!in.done()) {
       const std::string name = in.string();
       const auto count = static_cast<uint64_t>(in.number());
-      files[name] = {name, count, in.string()};
+      const bool added = files.emplace(name, CheckpointFile{name, count, in.string()}).second;
+      check_argument(added, "name: two snapshots of the checkpoint write the file \"",
+                     printable(name), "\"");
     }
   }
   return files;
@@ -94,8 +101,7 @@ std::unique_ptr<Checkpoint> Checkpoint::create(const std::shared_ptr<Context>& c
   Proposal proposal(ranks.rank());
   proposal.same("step", static_cast<double>(step)).attempt([&] {
     given.rethrow();
-    constexpr int64_t kMostSteps = int64_t{1} << 52;  // exact as a double, for the comparison
-    check_argument(step >= 0 && step <= kMostSteps, "step: expected 0 to 2^52, got ", step);
+    check_step(step);
     made.reset(new Checkpoint(context, root));
   });
   agree({&ranks}, proposal);
@@ -126,6 +132,7 @@ std::unique_ptr<Checkpoint> Checkpoint::open(const std::shared_ptr<Context>& con
   proposal.same("step", static_cast<double>(step.value_or(-1))).same("verify", verify ? 1 : 0);
   agree({&ranks}, proposal.attempt([&] {
     given.rethrow();
+    if (step) check_step(*step);
     made.reset(new Checkpoint(context, root));
   }));
   const CheckpointDirectory& directory = made->directory_;
@@ -196,6 +203,9 @@ void Checkpoint::add_snapshot(const std::string& name, const Take& take) {
     check_state(is_writing_, "checkpoint: snapshots are taken before it is published");
     snapshot = take(*context_);
     check_file_name(name);
+    check_argument(!name.ends_with(kShareIndexEnding), "name: expected another ending than ",
+                   kShareIndexEnding, ", which an index of shares has, got \"", printable(name),
+                   "\"");
     for (const auto& [other, of_other] : snapshots_) {
       check_argument(other != name, "name: the checkpoint has a snapshot \"", printable(name),
                      "\" already");
@@ -241,6 +251,16 @@ void Checkpoint::gather_values() {
     ++rank;
   }
   manifest_.values = std::move(values);
+}
+
+void Checkpoint::gather_seeds() {
+  RecordWriter own;
+  own.number(static_cast<int64_t>(context_->seed()));
+  std::set<uint64_t>& others = manifest_.random.other_seeds;
+  for (const std::string& bytes : gather_texts(&world(), own.take(), {})) {
+    others.insert(static_cast<uint64_t>(RecordReader(bytes).number()));
+  }
+  others.erase(context_->seed());
 }
 
 // This rank's part of the files that no rank can describe: brings them to the disk, and reads them.
@@ -292,6 +312,7 @@ void Checkpoint::agree_to_publish(int keep_last, const Outcome& given) {
   manifest_.num_ranks = context_->size();
   manifest_.layout = layout_of(*context_);
   manifest_.random = {context_->seed(), context_->step(), context_->microbatch()};
+  gather_seeds();
   publishing_.reset();
 }
 
@@ -314,7 +335,7 @@ void Checkpoint::complete(ProcessGroup& group, int keep_last, const Outcome& giv
     file.write(content.data(), content.size());
     file.commit();
     directory_.publish(step());
-    if (keep_last > 0) directory_.prune(keep_last);
+    if (keep_last > 0) directory_.prune(step(), keep_last);
     return std::string();
   });
   is_writing_ = false;
@@ -352,8 +373,10 @@ void Checkpoint::wait(int64_t timeout_ms) {
   static_cast<void>(published_work());
   try {
     publishing_->wait(timeout_ms);
-  } catch (const Error&) {
-    was_heard_ = publishing_->is_done();
+  } catch (const Error& error) {
+    // That may be this call's own timeout, with the end right behind it.
+    const bool is_own = timeout_ms >= 0 && error.status() == NXD_ERROR_TIMEOUT;
+    was_heard_ = publishing_->is_done() && !is_own;
     throw;
   }
 }
@@ -361,12 +384,16 @@ void Checkpoint::wait(int64_t timeout_ms) {
 bool Checkpoint::is_done() const { return published_work().is_done(); }
 
 void Checkpoint::check_random_state() const {
-  check_state(context_->seed() == manifest_.random.seed, "checkpoint: expected the seed ",
-              manifest_.random.seed, " that it was written with, the context has ",
-              context_->seed());
+  const SavedRandomState& saved = manifest_.random;
+  check_state(saved.seed == context_->seed() || saved.other_seeds.count(context_->seed()) != 0,
+              "checkpoint: expected the seed ", saved.seed,
+              saved.other_seeds.empty() ? "" : ", or that of another rank,",
+              " that it was written with, the context has ", context_->seed());
 }
 
 void Checkpoint::restore_random_state() {
+  check_settled();
+  check_state(!is_writing_, "checkpoint: expected one that was opened to be read, or is published");
   check_random_state();
   const SavedRandomState& saved = manifest_.random;
   context_->set_step(saved.step, saved.microbatch);

@@ -79,6 +79,7 @@ class Checkpoint {
   void agree_to_publish(int keep_last, const Outcome& given);
   void complete(ProcessGroup& group, int keep_last, const Outcome& given);
   void gather_values();
+  void gather_seeds();
   void describe_files(ProcessGroup& group, const std::vector<CheckpointFile>& written);
   std::vector<CheckpointFile> describe_share(const std::vector<std::string>& names, int rank,
                                              int size) const;

@@ -33,11 +33,15 @@ std::optional<int64_t> step_of(std::string_view name) {
   return name_of(step) == name ? std::optional(step) : std::nullopt;
 }
 
-// A name that a killed job leaves behind: no other name begins so.
+// A name that a killed job leaves behind: a step's, with one of these around it.
 bool is_leftover(std::string_view entry) {
-  const bool hidden = entry.starts_with("." + std::string(kPrefix));
-  return (hidden && (entry.ends_with(kPartial) || entry.ends_with(kRemoved))) ||
-         (entry.starts_with(kPrefix) && entry.ends_with(kAside));
+  const auto is_step_between = [entry](std::string_view begin, std::string_view end) {
+    return entry.starts_with(begin) && entry.ends_with(end) &&
+           entry.size() > begin.size() + end.size() &&
+           step_of(entry.substr(begin.size(), entry.size() - begin.size() - end.size()));
+  };
+  return is_step_between(".", kPartial) || is_step_between(".", kRemoved) ||
+         is_step_between("", kAside);
 }
 
 std::string checksum_of(const InputFile& file) { return Checksum().add(file).hex(); }
@@ -128,7 +132,7 @@ std::unique_ptr<DirectoryLock> CheckpointDirectory::begin(int64_t step) const {
 void CheckpointDirectory::publish(int64_t step) const {
   const std::string partial = partial_path(step), published = published_path(step);
   synchronise(partial);
-  if (!file_exists(published)) {
+  if (!has_entry(published)) {
     rename_path(partial, published);
     return synchronise(root_);
   }
@@ -151,11 +155,12 @@ void CheckpointDirectory::remove_published(int64_t step) const {
   remove_tree(doomed);
 }
 
-void CheckpointDirectory::prune(int keep_last) const noexcept {
+void CheckpointDirectory::prune(int64_t published, int keep_last) const noexcept {
   try {
-    int complete = 0;
+    int complete = 1;
     for (const int64_t step : steps()) {
-      if (is_complete(step) && ++complete > keep_last) remove_published(step);
+      if (step == published || !is_complete(step)) continue;
+      if (++complete > keep_last && step < published) remove_published(step);
     }
   } catch (const std::exception& e) {
     log(NXD_LOG_WARN, "old checkpoints are not all removed: ", e.what());

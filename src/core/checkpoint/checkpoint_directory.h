@@ -43,9 +43,10 @@ class CheckpointDirectory {
   // Gives the partial directory its name, in the place of an older one of the same step. Whatever
   // fails, the partial directory never has the older one's content afterwards.
   void publish(int64_t step) const;
-  // Removes published ones beyond the newest so many. One that is not complete does not count, and
+  // Removes those of lower steps than the one that was published last, beyond so many: it counts
+  // first, then the others from the highest step on. One that is not complete does not count, and
   // stays. A failure is named in the log.
-  void prune(int keep_last) const noexcept;
+  void prune(int64_t published, int keep_last) const noexcept;
 
  private:
   std::string removed_path(int64_t step) const;

@@ -1,7 +1,6 @@
 #include "core/checkpoint/checkpoint_manifest.h"
 
 #include <limits>
-#include <set>
 
 #include "core/base/build_info.h"
 #include "core/base/json_value.h"
@@ -15,6 +14,7 @@ namespace {
 
 constexpr const char* kManifestFormat = "nxd-checkpoint";
 constexpr const char* kChecksumName = "xxh128";
+constexpr const char* kOtherSeeds = "other_seeds";
 constexpr int64_t kVersion = 1;
 constexpr size_t kNameLimit = 200, kStoredNameLimit = 255, kKeyLimit = 256,
                  kValueLimit = size_t{1} << 20;
@@ -80,6 +80,19 @@ std::string name_fault(const std::string& name, size_t limit) {
   if (name == kManifestName) return text("another name than the manifest's");
   if (!is_utf8(name) || name.find('\0') != std::string::npos) return "UTF-8";
   return "";
+}
+
+// Absent where all ranks had one seed.
+std::set<uint64_t> read_other_seeds(const Fields& random) {
+  std::set<uint64_t> out;
+  const auto seeds = random.value().find(kOtherSeeds);
+  if (!seeds) return out;
+  if (!seeds->is_array()) random.wrong(kOtherSeeds, "an array", *seeds);
+  seeds->for_each([&](JsonValue seed) {
+    if (!seed.natural()) random.wrong(kOtherSeeds, "whole numbers from 0 on", seed);
+    out.insert(*seed.natural());
+  });
+  return out;
 }
 
 std::map<std::string, std::string> read_values(const Fields& values) {
@@ -165,6 +178,12 @@ std::string manifest_text(const CheckpointManifest& manifest) {
   out.natural(manifest.random.seed);
   number("step", manifest.random.step);
   number("microbatch", manifest.random.microbatch);
+  if (!manifest.random.other_seeds.empty()) {
+    out.key(kOtherSeeds);
+    out.begin_array();
+    for (const uint64_t seed : manifest.random.other_seeds) out.natural(seed);
+    out.end_array();
+  }
   out.end_object();
   out.key("values");
   out.begin_object();
@@ -207,7 +226,8 @@ CheckpointManifest parse_manifest(const std::string& text, const std::string& wh
   manifest.layout = {layout.extent("tensor"), layout.extent("pipeline"), layout.extent("data")};
   manifest.library = fields.string("library");
   const Fields random = fields.object("random");
-  manifest.random = {random.natural("seed"), random.whole("step"), random.whole("microbatch")};
+  manifest.random = {random.natural("seed"), random.whole("step"), random.whole("microbatch"),
+                     read_other_seeds(random)};
   manifest.values = read_values(fields.object("values"));
   manifest.files = read_files(fields);
   return manifest;

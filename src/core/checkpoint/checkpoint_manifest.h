@@ -2,6 +2,7 @@
 
 #include <cstdint>
 #include <map>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -20,6 +21,8 @@ struct CheckpointFile {
 struct SavedRandomState {
   uint64_t seed = 0;
   int64_t step = 0, microbatch = 0;
+  // Seeds of ranks that had another one, as data-parallel copies may.
+  std::set<uint64_t> other_seeds{};
 };
 
 // Sizes of the axes of the job that wrote it; zeros where it had no layout.

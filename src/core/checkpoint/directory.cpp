@@ -68,6 +68,11 @@ bool is_regular_file(const std::string& path) {
   return status.type() == fs::file_type::regular;
 }
 
+bool has_entry(const std::string& path) {
+  struct stat status = {};
+  return ::lstat(path.c_str(), &status) == 0;
+}
+
 void rename_path(const std::string& from, const std::string& to) {
   if (::rename(from.c_str(), to.c_str()) != 0) check_io(last_error_code(), from, "rename it");
 }
@@ -109,8 +114,12 @@ DirectoryLock::DirectoryLock(const std::string& directory) {
   fail(NXD_ERROR_INVALID_STATE, directory, ": another checkpoint is being written here");
 }
 
+// A process that was forked meanwhile has the open file too, and with it the lock, unless that is
+// given up.
 DirectoryLock::~DirectoryLock() {
-  if (fd_ >= 0) ::close(fd_);
+  if (fd_ < 0) return;
+  static_cast<void>(::flock(fd_, LOCK_UN));
+  ::close(fd_);
 }
 
 }  // namespace nxd

@@ -14,6 +14,8 @@ void make_directory(const std::string& path);
 // Names of what it contains, but "." and "..", sorted.
 std::vector<std::string> entries_of(const std::string& path);
 bool is_regular_file(const std::string& path);
+// A file, a directory, or a link wherever it leads.
+bool has_entry(const std::string& path);
 void rename_path(const std::string& from, const std::string& to);
 // Two paths of one directory change their names, at once where the file system can. Elsewhere a
 // crash may leave b's content under its name and this ending.

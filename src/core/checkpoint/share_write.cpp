@@ -152,9 +152,11 @@ std::vector<std::string> gather_over(const std::vector<ProcessGroup*>& groups, s
 int place_in(const ProcessGroup* group) { return group ? group->rank() : 0; }
 int places_of(const ProcessGroup* group) { return group ? group->size() : 1; }
 
-std::string share_name(const std::string& base, size_t index, size_t count) {
-  return text(base, ".share-", std::setfill('0'), std::setw(5), index + 1, "-of-", std::setw(5),
-              count, kShareEnding);
+// Shares end as the file of whole tensors would: those of "a" and of "a.safetensors" are others.
+std::string share_name(std::string_view name, size_t index, size_t count) {
+  const std::string_view ending = name.ends_with(kShareEnding) ? kShareEnding : "";
+  return text(name.substr(0, name.size() - ending.size()), ".share-", std::setfill('0'),
+              std::setw(5), index + 1, "-of-", std::setw(5), count, ending);
 }
 
 // Who writes what: known to every rank, and the same on all.
@@ -218,13 +220,12 @@ class SharePlan {
 
   void name_files(const std::string& path) {
     const size_t slash = path.rfind('/');
-    std::string base = slash == std::string::npos ? path : path.substr(slash + 1);
-    if (base.ends_with(kShareEnding)) base.resize(base.size() - kShareEnding.size());
+    const std::string name = slash == std::string::npos ? path : path.substr(slash + 1);
     const auto count = static_cast<size_t>(std::count_if(
         written_.begin(), written_.end(), [](const auto& places) { return !places.empty(); }));
     for (const auto& places : written_) {
       files_.push_back(index_.files.size());
-      if (!places.empty()) index_.files.push_back(share_name(base, index_.files.size(), count));
+      if (!places.empty()) index_.files.push_back(share_name(name, index_.files.size(), count));
     }
   }
 

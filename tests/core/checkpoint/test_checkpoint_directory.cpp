@@ -130,6 +130,39 @@ void a_second_try_publishes_nothing_older(void**) {
   assert_false(fs::exists(directory.partial_path(5)));
 }
 
+// Whatever has the name of the step is replaced: a directory without a manifest, a file, a link
+// that leads nowhere.
+void foreign_entries_are_replaced(void**) {
+  const nxd_test::TempDir dir;
+  const CheckpointDirectory directory(dir.path() + "/run");
+  fs::create_directories(directory.published_path(1));
+  std::ofstream(directory.published_path(2)) << "a file";
+  fs::create_symlink("nowhere", directory.published_path(3));
+  assert_false(directory.newest().has_value());
+  for (const int64_t step : {1, 2, 3}) {
+    save(directory, step, "new");
+    assert_true(directory.newest() == step);
+    assert_string_equal(read(directory.published_path(step) + kFile).c_str(), "new");
+    directory.prune(step, 1);
+    assert_true(directory.steps().back() == step);
+  }
+}
+
+// Remains of jobs are removed, and an entry that only looks like one is somebody's own.
+void only_leftovers_are_removed(void**) {
+  const nxd_test::TempDir dir;
+  const CheckpointDirectory directory(dir.path() + "/run");
+  const char* const left[] = {".step-000000000007.partial", ".step-000000000008.removed",
+                              "step-000000000009.aside"};
+  const char* const own[] = {"step-notes.aside", ".step-7.partial", ".step-.removed",
+                             "step-000000000007.bak", ".step-0000000000071.partial"};
+  for (const char* name : left) fs::create_directories(directory.root() + "/" + name + "/in");
+  for (const char* name : own) fs::create_directories(directory.root() + "/" + name + "/in");
+  save(directory, 1, "new");
+  for (const char* name : left) assert_false(fs::exists(directory.root() + "/" + name));
+  for (const char* name : own) assert_true(fs::exists(directory.root() + "/" + name + "/in"));
+}
+
 void one_that_cannot_be_read_is_not_passed_over(void**) {
   const nxd_test::TempDir dir;
   const CheckpointDirectory directory(dir.path() + "/run");
@@ -148,6 +181,8 @@ int main() {
   const CMUnitTest tests[] = {
       cmocka_unit_test(an_old_one_that_stays),
       cmocka_unit_test(a_second_try_publishes_nothing_older),
+      cmocka_unit_test(foreign_entries_are_replaced),
+      cmocka_unit_test(only_leftovers_are_removed),
       cmocka_unit_test(one_that_cannot_be_read_is_not_passed_over),
   };
   return cmocka_run_group_tests(tests, nullptr, nullptr);
