@@ -87,6 +87,29 @@ class Rank {
     return loss;
   }
 
+  // All parameters from outside.
+  void replace() {
+    size_t count = 0;
+    NXD_TEST_OK(nxd_module_get_parameter_count(local_, &count));
+    for (size_t i = 0; i < count; ++i) {
+      nxd_parameter_t* parameter = nullptr;
+      int64_t shape[4] = {};
+      size_t dims = 0;
+      NXD_TEST_OK(nxd_module_get_parameter(local_, i, &parameter, nullptr));
+      NXD_TEST_OK(nxd_parameter_get_global_shape(parameter, shape, 4, &dims));
+      int64_t elements = 1;
+      for (size_t d = 0; d < dims; ++d) elements *= shape[d];
+      std::vector<float> values;
+      for (int64_t k = 0; k < elements; ++k)
+        values.push_back(0.02F * static_cast<float>(k % 11 - 5));
+      nxd_tensor_t* made = nullptr;
+      NXD_TEST_OK(nxd_tensor_from_data(values.data(), values.size() * sizeof(float), shape,
+                                       static_cast<int32_t>(dims), NXD_DTYPE_F32, &made));
+      const Tensor full(made);
+      NXD_TEST_OK(nxd_parameter_set_full(parameter, full.get()));
+    }
+  }
+
   void save(const std::string& root, int step) {
     NXD_TEST_OK(
         nxd_training_state_set_value(state_.get(), "next batch", std::to_string(step).c_str()));
@@ -138,10 +161,11 @@ std::vector<double> losses_of(const PipelineLayout& layout, const Task& task, co
 
 // Trains without a break, and saves on the way if there is where.
 std::vector<double> unbroken(const PipelineLayout& layout, const Task& task,
-                             const std::string* root) {
+                             const std::string* root, bool replaces = false) {
   return losses_of(layout, task, [&](Rank& rank) {
     std::vector<double> losses;
     for (int step = 0; step < kSteps; ++step) {
+      if (step == kSaved && replaces) rank.replace();
       if (step == kSaved && root) rank.save(*root, step);
       losses.push_back(rank.step(step));
     }
@@ -206,9 +230,21 @@ void same_layout(void**) {
   }
 }
 
+// Values that a program has set since the last update are those that the run goes on from, not the
+// F32 copies of what was there before.
+void replaced_values(void**) {
+  const Task task{read_file(oracles() + "/gpt2_tiny/config.json"), NXD_DTYPE_BF16};
+  for (const PipelineLayout& layout : {layout_of(2, 1, 1), layout_of(1, 1, 2, true)}) {
+    const TempDir directory;
+    const std::vector<double> want = unbroken(layout, task, &directory.path(), true);
+    assert_true(resumed(layout, task, directory.path()) == last_of(want));
+  }
+}
+
 }  // namespace
 
 int main(void) {
-  const CMUnitTest tests[] = {cmocka_unit_test(other_layouts), cmocka_unit_test(same_layout)};
+  const CMUnitTest tests[] = {cmocka_unit_test(other_layouts), cmocka_unit_test(same_layout),
+                              cmocka_unit_test(replaced_values)};
   return cmocka_run_group_tests(tests, nullptr, nullptr);
 }

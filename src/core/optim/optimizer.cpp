@@ -525,15 +525,27 @@ void Optimizer::save(const char* path) {
   settle_for_host();
   source_->check_usable();
   check_known();
-  save_state(path, {*source_, *state_, *rule_, settings_, updates_, sharded()}, why_partial());
+  save_state(path, {*source_, *state_, *rule_, settings_, updates_, sharded()},
+             [this] { prepare_to_save(); });
+}
+
+// A master of a value that was written from outside is made anew, as the next update would do:
+// whoever loads a stale one would have the old value again.
+void Optimizer::prepare_to_save() {
+  const std::string partial = why_partial();
+  check_state(partial.empty(), partial);
+  for (OptimizerState::Span& span : state_->spans()) {
+    if (!span.master || !copies_value(span)) continue;
+    span.master.make_own();
+    make_blocks(span, source_->value(span.parameter));
+  }
 }
 
 std::unique_ptr<Snapshot> Optimizer::snapshot(Context& context) {
   settle_for_host();
   source_->check_usable();
   check_known();
-  const std::string partial = why_partial();
-  check_state(partial.empty(), partial);
+  prepare_to_save();
   const StateView view(*source_, *state_, *rule_, settings_, updates_, sharded());
   auto snapshot = std::make_unique<StateSnapshot>(view, context);
   // A recorded step and a plug-in know the states by their addresses.

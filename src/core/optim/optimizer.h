@@ -80,6 +80,7 @@ class Optimizer {
   void update_parts(const FinishedGradients& finished);
   // Why a step or a save is rejected: values or state are PARTIAL. "" when they are not.
   std::string why_partial() const;
+  void prepare_to_save();
   // The update of some parameters broke off, with the error under way. begun: some are changed.
   [[noreturn]] void break_off(const std::vector<char>& updated, bool begun);
   void mark_partial(const std::vector<char>& updated);

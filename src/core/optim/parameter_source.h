@@ -67,6 +67,8 @@ class ParameterSource {
   virtual const ParameterInfo& info(size_t index) const = 0;
   // INVALID_STATE when the parameter has no values, or is not in its order.
   virtual ParameterBuffers buffers(size_t index) = 0;
+  // That of buffers(), whatever the gradient is.
+  virtual const void* value(size_t index) { return buffers(index).value; }
   // The same as whether buffers() has a gradient, without its values.
   virtual bool has_gradient(size_t index) { return buffers(index).grad != nullptr; }
   // For parameters whose values are not known before a graph has run; null for all others. It

@@ -258,11 +258,11 @@ std::vector<CheckpointFile> write_state_shares(const std::string& path, const St
       shares.list(), metadata_of(view, counts));
 }
 
-void save_state(const char* path, const StateView& view, const std::string& why_partial) {
+void save_state(const char* path, const StateView& view, const std::function<void()>& prepare) {
   const OptimizerGroups& groups = view.groups;
   Proposal proposal(groups.world_rank);
   if (!path) proposal.reject(NXD_ERROR_INVALID_ARGUMENT, "path: expected a file name, got NULL");
-  agree(groups.all(), proposal.reject(NXD_ERROR_INVALID_STATE, why_partial));
+  agree(groups.all(), proposal.attempt(prepare));
   const bool first_copy = !groups.data || groups.data->rank() == 0;
   std::vector<StageTensor> tensors;
   const std::vector<int64_t> counts = count_updates(view);

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <functional>
 #include <string>
 #include <vector>
 
@@ -35,9 +36,9 @@ struct StateView {
 };
 
 // Collective over the source's groups; the outcome is the same on all ranks. The first rank of all
-// groups writes. path may be null, which is rejected together with the peers; so are partially
-// updated values, with the reason; "" when there are none.
-void save_state(const char* path, const StateView& view, const std::string& why_partial);
+// groups writes. path may be null, which is rejected together with the peers; so is a rank whose
+// `prepare` fails, which is called before the state is read.
+void save_state(const char* path, const StateView& view, const std::function<void()>& prepare);
 // Each rank's share of the same in a file of its own, once the ranks have agreed; see
 // write_shares().
 std::vector<CheckpointFile> write_state_shares(const std::string& path, const StateView& view);

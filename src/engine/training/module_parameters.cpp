@@ -74,6 +74,12 @@ ParameterBuffers ModuleParameters::buffers(size_t index) {
   return {p.data_ptr(), dense_gradient(slot)};
 }
 
+const void* ModuleParameters::value(size_t index) {
+  const at::NoGradGuard no_grad;
+  check_value(index);
+  return host_memory(slots_[index].parameter->tensor(), kUpdate).data_ptr();
+}
+
 at::Tensor& ModuleParameters::gradient(size_t index) {
   return slots_[index].parameter->tensor().mutable_grad();
 }

@@ -21,6 +21,7 @@ class ModuleParameters : public ParameterSource {
   const ParameterInfo& info(size_t index) const override { return slots_[index].info; }
   // A gradient that is not in C order is replaced by one that is.
   ParameterBuffers buffers(size_t index) override;
+  const void* value(size_t index) override;
   bool has_gradient(size_t index) override;
   std::unique_ptr<StepRecorder> make_step_recorder() override;
   bool wants_parts_alike() const override;
