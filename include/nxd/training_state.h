@@ -1,7 +1,8 @@
 /** @file
  * All that a training run goes on from, saved and loaded by one call each: models, optimizers with
  * their schedules, positions of data loaders, the context's random state, and texts of the
- * caller's. Parts are added once. The files are those of checkpoint.h, for any layout of ranks. */
+ * caller's. Parts are added once, in one order on all ranks. The files are those of checkpoint.h,
+ * for any layout of ranks. */
 #ifndef NXD_TRAINING_STATE_H
 #define NXD_TRAINING_STATE_H
 

@@ -202,6 +202,116 @@ void limit_files(nxd_context_t* ctx, int rank, rlim_t bytes) {
   meet(ctx);
 }
 
+// Snapshots whose names differ by the ending of safetensors alone have files of their own, and
+// those of one name are rejected.
+void names_alike(void**) {
+  const TempDir directory;
+  const std::string root = directory.path() + "/run", text = write_text(directory);
+  on_ranks<int>(2, [&](nxd_context_t* ctx, int rank, int) {
+    Run run(ctx, text);
+    nxd_optimizer_t* optimizer = run.optimizer.get();
+    nxd_checkpoint_t* made = nullptr;
+    NXD_TEST_OK(nxd_checkpoint_create(ctx, root.c_str(), 1, &made));
+    Checkpoint checkpoint(made);
+    NXD_TEST_REFUSED(nxd_optimizer_snapshot(optimizer, made, "a.shares.json"), kArgument,
+                     "another ending");
+    const char* const names[] = {"a", "a.safetensors", "a.safetensors.safetensors"};
+    std::vector<std::string> states;
+    for (const char* name : names) {
+      run.train(rank, 1);
+      NXD_TEST_OK(nxd_optimizer_snapshot(optimizer, made, name));
+      states.push_back(run.optimizer_bytes(directory));
+      meet(ctx);
+    }
+    NXD_TEST_OK(nxd_checkpoint_publish(made, 0));
+    for (size_t i = 0; i < states.size(); ++i) {
+      char path[4096] = "";
+      size_t needed = 0;
+      NXD_TEST_OK(nxd_checkpoint_get_path(made, names[i], path, sizeof path, &needed));
+      NXD_TEST_OK(nxd_optimizer_load(optimizer, path));
+      NXD_TEST_CHECK(run.optimizer_bytes(directory) == states[i]);
+      meet(ctx);
+    }
+    // One rank writes all of this one, under the name of another's share.
+    BufferModel other(ragged_shapes(), NXD_DTYPE_F32, NXD_DTYPE_F32);
+    Ddp ddp;
+    NXD_TEST_OK(other.create_ddp(ctx, NXD_DDP_OPTIONS_INIT, ddp));
+    nxd_optimizer_t* whole = nullptr;
+    NXD_TEST_OK(nxd_optimizer_create_adamw_ddp(ddp.get(), nullptr, &whole));
+    const Optimizer kept(whole);
+    NXD_TEST_OK(nxd_checkpoint_create(ctx, root.c_str(), 2, &made));
+    checkpoint.reset(made);
+    NXD_TEST_OK(nxd_optimizer_snapshot(optimizer, made, "a.safetensors"));
+    NXD_TEST_OK(nxd_optimizer_snapshot(whole, made, "a.share-00001-of-00002.safetensors"));
+    NXD_TEST_REFUSED(nxd_checkpoint_publish(made, 0), kArgument, "two snapshots");
+    return 0;
+  });
+}
+
+// A parameter that was written from outside is what the run goes on with, and not the F32 copy of
+// what it was before.
+void replaced_values(void**) {
+  for (const int zero : {0, 1}) {
+    for (const bool by_snapshot : {false, true}) {
+      const TempDir directory;
+      const std::string root = directory.path() + "/run", file = directory.path() + "/state";
+      on_ranks<int>(2, [&](nxd_context_t* ctx, int rank, int) {
+        const auto make = [&](BufferModel& model, Ddp& ddp, Optimizer& optimizer) {
+          nxd_ddp_options_t options = NXD_DDP_OPTIONS_INIT;
+          options.zero_stage = zero;
+          NXD_TEST_OK(model.create_ddp(ctx, options, ddp));
+          nxd_adamw_options_t adamw = NXD_ADAMW_OPTIONS_INIT;
+          adamw.learning_rate = 0.05;
+          nxd_optimizer_t* made = nullptr;
+          NXD_TEST_OK(nxd_optimizer_create_adamw_ddp(ddp.get(), &adamw, &made));
+          optimizer.reset(made);
+        };
+        const auto replace = [](BufferModel& model) {
+          for (const auto& array : model.params) {
+            for (int64_t i = 0; i < array->count(); ++i) array->set(i, 0.5);
+          }
+        };
+        const auto step = [&](BufferModel& model, const Optimizer& optimizer) {
+          model.set_gradients(rank, rank + 1);
+          NXD_TEST_OK(nxd_optimizer_step(optimizer.get(), nullptr, nullptr));
+        };
+        BufferModel model(ragged_shapes(), NXD_DTYPE_BF16, NXD_DTYPE_BF16);
+        BufferModel other(ragged_shapes(), NXD_DTYPE_BF16, NXD_DTYPE_BF16);
+        Ddp ddp, of_other;
+        Optimizer optimizer, again;
+        make(model, ddp, optimizer);
+        for (int i = 0; i < 3; ++i) step(model, optimizer);
+        replace(model);
+        NXD_TEST_OK(nxd_ddp_mark_reloaded(ddp.get()));
+        std::string path = file;
+        Checkpoint checkpoint;
+        if (by_snapshot) {
+          nxd_checkpoint_t* made = nullptr;
+          NXD_TEST_OK(nxd_checkpoint_create(ctx, root.c_str(), 1, &made));
+          checkpoint.reset(made);
+          NXD_TEST_OK(nxd_optimizer_snapshot(optimizer.get(), made, "state"));
+          NXD_TEST_OK(nxd_checkpoint_publish(made, 0));
+          char name[4096] = "";
+          size_t needed = 0;
+          NXD_TEST_OK(nxd_checkpoint_get_path(made, "state", name, sizeof name, &needed));
+          path = name;
+        } else {
+          NXD_TEST_OK(nxd_optimizer_save(optimizer.get(), path.c_str()));
+        }
+        make(other, of_other, again);
+        replace(other);
+        NXD_TEST_OK(nxd_optimizer_load(again.get(), path.c_str()));
+        for (int i = 0; i < 2; ++i) {
+          step(model, optimizer);
+          step(other, again);
+          NXD_TEST_CHECK(model.bytes() == other.bytes());
+        }
+        return 0;
+      });
+    }
+  }
+}
+
 // A failure in the background is told by the wait, or by the next save; the one behind it is good.
 void full_disk(void**) {
   const TempDir directory;
@@ -227,6 +337,15 @@ void full_disk(void**) {
       NXD_TEST_CHECK(!fs::exists(root + "/step-000000000002"));
       NXD_TEST_OK(nxd_training_state_wait(state, 0));
     }
+    // A rank that has waited hears of the save's failure from the one that has not.
+    limit_files(ctx, rank, 1000);
+    NXD_TEST_OK(nxd_training_state_save_async(state, root.c_str(), 1, 0));
+    if (rank == 0) {
+      NXD_TEST_REFUSED(nxd_training_state_wait(state, -1), NXD_ERROR_IO, "File too large");
+    }
+    NXD_TEST_REFUSED(nxd_training_state_save(state, root.c_str(), 2, 0), NXD_ERROR_IO,
+                     "File too large");
+    limit_files(ctx, rank, RLIM_INFINITY);
     NXD_TEST_OK(nxd_training_state_save(state, root.c_str(), 3, 1));
     NXD_TEST_CHECK(!fs::exists(root + "/step-000000000000"));
     return 0;
@@ -310,6 +429,17 @@ void bad_calls(void**) {
     NXD_TEST_REFUSED(nxd_training_state_save(state, root.c_str(), 1, 0), kArgument, "value of");
     NXD_TEST_OK(nxd_training_state_set_value(state, "k", "v"));
     NXD_TEST_OK(nxd_training_state_save(state, root.c_str(), 1, 0));
+    // One name for parts of two kinds, and one for two.
+    nxd_training_state_t* kinds = nullptr;
+    NXD_TEST_OK(nxd_training_state_create(ctx, &kinds));
+    const State kept(kinds);
+    if (bad) {
+      NXD_TEST_OK(nxd_training_state_add_optimizer(kinds, "part", optimizer));
+    } else {
+      NXD_TEST_OK(nxd_training_state_add_data_loader(kinds, "part", run.loader.get()));
+    }
+    NXD_TEST_REFUSED(nxd_training_state_save(kinds, root.c_str(), 2, 0), kArgument,
+                     bad ? "got (optimizer \"part\")" : "got (data loader \"part\")");
     if (bad) NXD_TEST_OK(nxd_training_state_add_optimizer(state, "own", optimizer));
     NXD_TEST_REFUSED(nxd_training_state_save(state, root.c_str(), 2, 0), kArgument, "same parts");
     NXD_TEST_REFUSED(nxd_training_state_load_newest(state, root.c_str(), 1, &step), kArgument,
@@ -383,6 +513,8 @@ void orders_of_dimensions(void**) {
 int main(void) {
   const CMUnitTest tests[] = {cmocka_unit_test(goes_on),
                               cmocka_unit_test(parts_of_a_checkpoint),
+                              cmocka_unit_test(names_alike),
+                              cmocka_unit_test(replaced_values),
                               cmocka_unit_test(full_disk),
                               cmocka_unit_test(other_checkpoints),
                               cmocka_unit_test(bad_calls),

@@ -61,8 +61,13 @@ void TrainingState::set_value(const std::string& key, const std::string& value) 
 
 std::string TrainingState::part_list() const {
   std::string list;
-  for (const File& file : files_) list += (list.empty() ? "" : ", ") + file.name;
-  for (const Position& part : positions_) list += (list.empty() ? "" : ", ") + part.name;
+  const auto add = [&list](const char* kind, const std::string& name) {
+    list += text(list.empty() ? "" : ", ", kind, " \"", name, "\"");
+  };
+  for (const File& file : files_) {
+    add(file.kind == FileKind::kParameters ? "module" : "optimizer", file.name);
+  }
+  for (const Position& part : positions_) add("data loader", part.name);
   return list;
 }
 
@@ -135,8 +140,13 @@ void TrainingState::restore(Checkpoint& checkpoint) {
 
 void TrainingState::save(const std::string& root, int64_t step, int keep_last, bool background,
                          const Outcome& given) {
-  wait(-1);
-  auto checkpoint = Checkpoint::create(context_, root, step, given);
+  // A rank that has waited before knows how the last save ended, and others may not yet: those that
+  // fail by it tell all.
+  const Outcome ready = Outcome::of(context_->rank(), [&] {
+    wait(-1);
+    given.rethrow();
+  });
+  auto checkpoint = Checkpoint::create(context_, root, step, ready);
   snapshot(*checkpoint);
   if (!background) return checkpoint->publish(keep_last);
   checkpoint->publish_async(keep_last);
