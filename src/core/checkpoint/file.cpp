@@ -39,7 +39,14 @@ bool has_name(int fd) {
   return ::fstat(fd, &status) == 0 && status.st_nlink > 0;
 }
 
-// "NAME.PROCESS.NUMBER.tmp", for a file of this name.
+// The part of a temporary file's name that is before the process and the number. File systems take
+// names of 255 bytes, and a file may use all of them.
+std::string temporary_stem(const std::string& name) {
+  constexpr size_t kMost = 255 - std::string_view(".2147483647.4294967295.tmp").size();
+  return name.substr(0, kMost);
+}
+
+// "STEM.PROCESS.NUMBER.tmp", for a file of this stem.
 bool is_temporary_of(const std::string& entry, const std::string& name) {
   constexpr std::string_view kEnd = ".tmp";
   if (!entry.starts_with(name + ".") || !entry.ends_with(kEnd)) return false;
@@ -86,6 +93,8 @@ InputFile::InputFile(const std::string& path) : path_(path) {
     throw;
   }
   size_ = static_cast<uint64_t>(status.st_size);
+  device_ = status.st_dev;
+  number_ = status.st_ino;
 }
 
 InputFile::~InputFile() {
@@ -93,7 +102,11 @@ InputFile::~InputFile() {
 }
 
 InputFile::InputFile(InputFile&& other) noexcept
-    : path_(std::move(other.path_)), fd_(std::exchange(other.fd_, -1)), size_(other.size_) {}
+    : path_(std::move(other.path_)),
+      fd_(std::exchange(other.fd_, -1)),
+      size_(other.size_),
+      device_(other.device_),
+      number_(other.number_) {}
 
 void InputFile::read(uint64_t offset, void* out, size_t size) const {
   auto* bytes = static_cast<unsigned char*>(out);
@@ -134,7 +147,9 @@ AtomicFile::AtomicFile(const std::string& path, Checksum* checksum)
   const size_t slash = path.rfind('/');
   directory_ = slash == std::string::npos ? "." : slash == 0 ? "/" : path.substr(0, slash);
   const std::string name = slash == std::string::npos ? path : path.substr(slash + 1);
-  if (!name.empty()) remove_abandoned(directory_, name);
+  check_argument(!name.empty(), "path: expected the name of a file, got \"", path, "\"");
+  stem_ = (slash == std::string::npos ? "" : path.substr(0, slash + 1)) + temporary_stem(name);
+  remove_abandoned(directory_, temporary_stem(name));
   // Not mkostemp: it gives no access to others, while a checkpoint is a file like any other.
   fd_ = ::open(directory_.c_str(), O_WRONLY | O_TMPFILE | O_CLOEXEC, 0666);
   if (fd_ >= 0 && ::access(link_of(fd_).c_str(), F_OK) == 0) return;
@@ -144,7 +159,7 @@ AtomicFile::AtomicFile(const std::string& path, Checksum* checksum)
 
 std::string AtomicFile::next_name() const {
   static std::atomic<unsigned> number{0};
-  return text(path_, ".", ::getpid(), ".", number++, ".tmp");
+  return text(stem_, ".", ::getpid(), ".", number++, ".tmp");
 }
 
 // For a file system that makes no files without a name, and for systems without /proc.

@@ -24,6 +24,12 @@ class InputFile {
 
   const std::string& path() const { return path_; }
   uint64_t size() const { return size_; }
+  // Says which file it is, whatever name it has.
+  struct Identity {
+    uint64_t device, number, size;
+    bool operator==(const Identity&) const = default;
+  };
+  Identity identity() const { return {device_, number_, size_}; }
   // CORRUPT when the file ends before offset + size, as after it was truncated while open.
   void read(uint64_t offset, void* out, size_t size) const;
   // Calls visit for the whole content, from its start, a megabyte at a time.
@@ -32,7 +38,7 @@ class InputFile {
  private:
   std::string path_;
   int fd_ = -1;
-  uint64_t size_ = 0;
+  uint64_t size_ = 0, device_ = 0, number_ = 0;
 };
 
 // IO for a path of anything but a regular file or a link to one: a rename would put a file in the
@@ -65,6 +71,7 @@ class AtomicFile {
   void write_piece(std::string_view bytes);
 
   std::string path_, directory_;
+  std::string stem_;  // of temporary names beside the path
   Checksum* checksum_;
   std::string temporary_;  // the file's name until it is renamed; "": it has none
   int fd_ = -1;

@@ -212,8 +212,7 @@ SafetensorsReader::SafetensorsReader(const std::string& path) : path_(path) {
 }
 
 void SafetensorsReader::open_file(const std::string& path) {
-  files_.emplace_back(path);
-  for (auto& [name, tensor] : parse_header(files_.back(), metadata_)) {
+  for (auto& [name, tensor] : parse_header(*files_.add(path), metadata_)) {
     tensor.file = files_.size() - 1;
     tensors_.emplace(name, std::move(tensor));
   }
@@ -235,8 +234,7 @@ void SafetensorsReader::open_index(const std::string& directory, const std::stri
     names.emplace_back(name);
   });
   for (const auto& [file, names] : names_of) {
-    files_.emplace_back(directory + "/" + file);
-    auto stored = parse_header(files_.back(), metadata_);
+    auto stored = parse_header(*files_.add(directory + "/" + file), metadata_);
     for (const std::string& name : names) {
       const auto found = stored.find(name);
       if (found == stored.end())
@@ -249,15 +247,14 @@ void SafetensorsReader::open_index(const std::string& directory, const std::stri
 }
 
 void SafetensorsReader::open_shares(const std::string& path) {
-  const ShareIndex index = parse_share_index(read_text(path, kMaximumHeader), path);
+  const ShareIndex index = parse_share_index(read_text(path, kShareIndexLimit), path);
   metadata_ = index.metadata;
   const size_t slash = path.rfind('/');
   const std::string directory = slash == std::string::npos ? "" : path.substr(0, slash + 1);
   std::vector<std::map<std::string, StoredTensor>> stored;
   for (const std::string& file : index.files) {
-    files_.emplace_back(directory + file);
     std::map<std::string, std::string> of_file;
-    stored.push_back(parse_header(files_.back(), of_file));
+    stored.push_back(parse_header(*files_.add(directory + file), of_file));
   }
   for (const auto& [name, shared] : index.tensors) {
     StoredTensor tensor;
@@ -265,7 +262,7 @@ void SafetensorsReader::open_shares(const std::string& path) {
       const ShardSpec spec = shared.spec(shard);
       for (const ShareIndex::Part& part : shard.parts) {
         const auto found = stored[part.file].find(name);
-        const std::string tensor_text = text_of(files_[part.file].path(), name);
+        const std::string tensor_text = text_of(files_.path(part.file), name);
         const auto corrupt = [&tensor_text](const auto&... parts) {
           fail(NXD_ERROR_CORRUPT, tensor_text, parts...);
         };
@@ -365,22 +362,22 @@ class RunReader {
 
 void SafetensorsReader::read_bytes(const StoredTensor& tensor, uint64_t offset, void* out,
                                    size_t size) const {
-  if (tensor.parts.empty()) return files_[tensor.file].read(tensor.begin + offset, out, size);
+  if (tensor.parts.empty()) return files_.open(tensor.file)->read(tensor.begin + offset, out, size);
   const uint64_t element = tensor.element_bytes;
   check_internal(offset % element == 0 && size % element == 0, "a read of parts of elements");
   const ShardSpec all = ShardSpec::replicated(tensor.shape);
   for (const SliceRun& run : plan_slice(tensor, all, static_cast<int64_t>(offset / element),
                                         static_cast<int64_t>(size / element))) {
-    files_[run.file].read(run.offset,
-                          static_cast<char*>(out) + static_cast<uint64_t>(run.out) * element,
-                          static_cast<size_t>(run.count) * element);
+    files_.open(run.file)->read(run.offset,
+                                static_cast<char*>(out) + static_cast<uint64_t>(run.out) * element,
+                                static_cast<size_t>(run.count) * element);
   }
 }
 
 void SafetensorsReader::read_span(const std::string& name, const ShardSpec& spec, int64_t begin,
                                   int64_t count, void* out, nxd_dtype_t out_dtype) const {
   const StoredTensor& stored = tensor(name);
-  const std::string where = text_of(files_[stored.file].path(), name);
+  const std::string where = text_of(files_.path(stored.file), name);
   check_argument(out || count == 0, where, "out: expected a pointer, got NULL");
   check_argument(stored.shape == spec.shape(), where, "expected shape ", shape_text(spec.shape()),
                  ", the file has ", shape_text(stored.shape));
@@ -413,11 +410,11 @@ void SafetensorsReader::read_runs(const StoredTensor& tensor, const std::vector<
          ++next) {
       elements += static_cast<size_t>(runs[next].count);
     }
-    const InputFile& file = files_[runs[i].file];
+    const FileSet::File file = files_.open(runs[i].file);
     if (next == i + 1) {
-      reader.read(file, runs[i]);
+      reader.read(*file, runs[i]);
     } else {
-      reader.read_together(file, &runs[i], next - i, elements);
+      reader.read_together(*file, &runs[i], next - i, elements);
     }
     i = next;
   }
@@ -526,6 +523,11 @@ std::vector<size_t> SafetensorsWriter::order(const std::vector<TensorEntry>& ent
     return dtype_size(entries[a].dtype) > dtype_size(entries[b].dtype);
   });
   return order;
+}
+
+void SafetensorsWriter::check(const std::string& path, const std::vector<TensorEntry>& entries,
+                              const std::map<std::string, std::string>& metadata) {
+  static_cast<void>(header_of(path, entries, metadata));
 }
 
 SafetensorsWriter::SafetensorsWriter(const std::string& path,

@@ -5,7 +5,7 @@
 #include <string>
 #include <vector>
 
-#include "core/checkpoint/file.h"
+#include "core/checkpoint/file_set.h"
 #include "core/checkpoint/stored_tensor.h"
 #include "core/layout/shard_spec.h"
 
@@ -52,7 +52,7 @@ class SafetensorsReader {
                  nxd_dtype_t out_dtype) const;
 
   std::string path_;
-  std::vector<InputFile> files_;
+  FileSet files_;
   std::map<std::string, StoredTensor> tensors_;
   std::map<std::string, std::string> metadata_;
 };
@@ -71,6 +71,10 @@ class SafetensorsWriter {
   // The order in which data follow one another, as indices of entries: wide elements first, so that
   // every tensor is aligned to its element.
   static std::vector<size_t> order(const std::vector<TensorEntry>& entries);
+
+  // INVALID_ARGUMENT for what cannot be a file's content.
+  static void check(const std::string& path, const std::vector<TensorEntry>& entries,
+                    const std::map<std::string, std::string>& metadata);
 
   // The checksum, if it is not null, gets the file's bytes.
   SafetensorsWriter(const std::string& path, const std::vector<TensorEntry>& entries,

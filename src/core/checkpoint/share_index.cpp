@@ -271,7 +271,10 @@ std::string share_index_text(const ShareIndex& index) {
   }
   out.end_object();
   out.end_object();
-  return out.take() + "\n";
+  std::string json = out.take() + "\n";
+  check_argument(json.size() <= kShareIndexLimit, "index of shares: expected at most ",
+                 kShareIndexLimit, " bytes, got ", json.size());
+  return json;
 }
 
 ShareIndex parse_share_index(std::string_view text, const std::string& where) {

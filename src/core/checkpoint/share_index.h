@@ -39,6 +39,10 @@ struct ShareIndex {
 // Behind the name that the file of whole tensors would have.
 inline constexpr std::string_view kShareIndexEnding = ".shares.json";
 
+// Bytes of an index, which may be larger than a header for thousands of ranks.
+inline constexpr uint64_t kShareIndexLimit = uint64_t{1} << 30;
+
+// INVALID_ARGUMENT beyond the limit.
 std::string share_index_text(const ShareIndex& index);
 // CORRUPT, with where and the field or tensor, for what is none: parts cover each shard once, and
 // shards the tensor. UNSUPPORTED for one of a later version.

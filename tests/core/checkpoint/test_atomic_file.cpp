@@ -102,6 +102,25 @@ void abandoned_files(void**) {
   assert_true(names_in(dir.path()) == expected);
 }
 
+// The longest that a file can have, also one that was abandoned.
+void longest_name(void**) {
+  const nxd_test::TempDir dir;
+  const std::string name(255, 'n'), path = dir.path() + "/" + name;
+  put(dir.path() + "/" + std::string(229, 'n') + ".1.23.tmp", "abandoned");
+  for (const char* content : {"old", "new"}) {
+    write_whole(path, content);
+    assert_string_equal(nxd::read_text(path, 100).c_str(), content);
+    assert_true(names_in(dir.path()) == Names{name});
+  }
+  nxd_status_t status = NXD_OK;
+  try {
+    nxd::AtomicFile file("");
+  } catch (const nxd::Error& error) {
+    status = error.status();
+  }
+  assert_int_equal(status, NXD_ERROR_INVALID_ARGUMENT);
+}
+
 // A rename would put a file in the place of a pipe that somebody reads from.
 void refuses_other_kinds(void**) {
   const nxd_test::TempDir dir;
@@ -156,7 +175,7 @@ int main() {
   const CMUnitTest tests[] = {
       cmocka_unit_test(replaces),        cmocka_unit_test(killed_writer),
       cmocka_unit_test(abandoned_files), cmocka_unit_test(refuses_other_kinds),
-      cmocka_unit_test(replaces_links),
+      cmocka_unit_test(replaces_links),  cmocka_unit_test(longest_name),
   };
   return cmocka_run_group_tests(tests, nullptr, nullptr);
 }

@@ -3,6 +3,7 @@
 // shards names, and one thread reads it back.
 #include "core/checkpoint/share_write.h"
 
+#include <sys/resource.h>
 #include <sys/stat.h>
 
 #include <filesystem>
@@ -16,6 +17,7 @@
 #include "core/checkpoint/share_index.h"
 #include "core/world/context.h"
 #include "support/ranks.h"
+#include "support/safetensors_file.h"
 #include "support/temp_dir.h"
 #include "support/told.h"
 
@@ -235,6 +237,10 @@ void test_layouts(void**) {
     assert_int_equal(reader.metadata().size(), static_cast<size_t>(layout.pipeline));
     check_slices(reader);
     check_slices(SafetensorsReader(directory.path()));  // found in it
+    if (layout.data == 3) {  // larger than a header may be, as an index of thousands of ranks is
+      std::ofstream(path + ".shares.json", std::ios::app) << std::string(100'000'001, ' ');
+      check_slices(SafetensorsReader(directory.path()));
+    }
     check_volume(directory.path());
     // Converted, they are one file of whole tensors.
     const std::string one = directory.path() + "/one.safetensors";
@@ -279,6 +285,48 @@ void test_large(void**) {
   for (size_t i = 0; i < d.size(); ++i) {
     assert_true(d[i] == static_cast<double>(value_at(0, static_cast<int64_t>(100000 + i))));
   }
+}
+
+// Shares of more ranks than a process may have files at a time.
+void test_many_files(void**) {
+  constexpr int64_t kFiles = 320;
+  const TempDir directory;
+  const std::string path = directory.path() + "/model.safetensors";
+  nxd::ShareIndex index;
+  nxd::ShareIndex::Tensor& tensor = index.tensors["w"];
+  tensor.shape = {kFiles};
+  tensor.shards.push_back({});
+  for (int64_t i = 0; i < kFiles; ++i) {
+    index.files.push_back("share-" + std::to_string(i));
+    tensor.shards[0].parts.push_back({static_cast<size_t>(i), i, 1});
+    const auto value = static_cast<float>(i);
+    nxd_test::write_safetensors(directory.path() + "/" + index.files.back(),
+                                {{"w", NXD_DTYPE_F32, {1}, &value}}, {});
+  }
+  std::ofstream(path + ".shares.json") << nxd::share_index_text(index);
+  struct rlimit limit {};
+  ::getrlimit(RLIMIT_NOFILE, &limit);
+  const struct rlimit low { 300, limit.rlim_max };
+  ::setrlimit(RLIMIT_NOFILE, &low);
+  {
+    const SafetensorsReader reader(path + ".shares.json");
+    std::vector<float> values(kFiles, -1);
+    const auto read = [&] {
+      reader.read_slice("w", ShardSpec::replicated({kFiles}), values.data(), NXD_DTYPE_F32);
+    };
+    read();
+    for (int64_t i = 0; i < kFiles; ++i) {
+      assert_true(values[static_cast<size_t>(i)] == static_cast<float>(i));
+    }
+    // One that had to be opened again, and is another by then.
+    const float other = -1;
+    nxd_test::write_safetensors(directory.path() + "/share-310",
+                                {{"w", NXD_DTYPE_F32, {1}, &other}}, {});
+    const nxd_test::Told told = nxd_test::told_by(read);
+    assert_int_equal(told.status, NXD_ERROR_CORRUPT);
+    assert_true(told.message.find("share-310") != std::string::npos);
+  }
+  ::setrlimit(RLIMIT_NOFILE, &limit);
 }
 
 // Ranks that have a tensor not alike, or not at all, hear of it together.
@@ -376,6 +424,7 @@ void test_damage(void**) {
 
 int main() {
   const struct CMUnitTest tests[] = {cmocka_unit_test(test_layouts), cmocka_unit_test(test_large),
+                                     cmocka_unit_test(test_many_files),
                                      cmocka_unit_test(test_rejections),
                                      cmocka_unit_test(test_damage)};
   return cmocka_run_group_tests(tests, nullptr, nullptr);
