@@ -38,9 +38,10 @@ NXD_API nxd_status_t nxd_save_options_init(nxd_save_options_t* options, size_t s
  *  @param names    num_tensors names, each once; not "__metadata__".
  *  @param tensors  num_tensors; on the CPU or the recorded device. A rank that does not write
  *                  has its own checked, and left out.
- *  @return NXD_OK; INVALID_ARGUMENT (also one path for several ranks); UNSUPPORTED (a dtype that
- *          files cannot have); IO; OUT_OF_MEMORY; TIMEOUT; PEER_LOST. All ranks fail when one does,
- *          but for ctx NULL. A path whose file could not be written has what it had before.
+ *  @return NXD_OK; INVALID_ARGUMENT (also one path for several ranks, or several for one file);
+ *          UNSUPPORTED (a dtype that files cannot have); IO; OUT_OF_MEMORY; TIMEOUT; PEER_LOST. All
+ * ranks fail when one does, but for ctx NULL. A path whose file could not be written has what it
+ * had before.
  *  @since 0.1 */
 NXD_API nxd_status_t nxd_save(nxd_context_t* ctx, const char* path, const char* const* names,
                               nxd_tensor_t* const* tensors, size_t num_tensors,
@@ -59,9 +60,10 @@ typedef struct nxd_serialization nxd_serialization_t;
 /** [local] Opens a file of nxd_save, nxd_serialization_save, or any other safetensors. Its header
  *  is checked now; each tensor is read when it is asked for.
  *
- *  A file that is replaced meanwhile is still read as it was.
+ *  A file that is replaced meanwhile is still read as it was. One of more than 256 may have to be
+ *  opened again, and another in its place is CORRUPT then.
  *  @param path  as of nxd_module_load_safetensors.
- *  @return NXD_OK; INVALID_ARGUMENT; IO; CORRUPT.
+ *  @return NXD_OK; INVALID_ARGUMENT; UNSUPPORTED (a dtype that is not known); IO; CORRUPT.
  *  @since 0.1 */
 NXD_API nxd_status_t nxd_serialization_load(const char* path,
                                             nxd_serialization_t** out_serialization);

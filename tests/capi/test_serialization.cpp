@@ -255,7 +255,13 @@ void several_ranks(nxd_context_t* ctx, int rank, int size, void* user_data) {
     NXD_TEST_REFUSED(function(ctx, same.c_str(), rank == 1 ? nullptr : named.names.data(),
                               named.handles.data(), 1, nullptr),
                      kArgument, "names");
-    NXD_TEST_REFUSED(save(function, ctx, rank == 0 ? nowhere : same, named), NXD_ERROR_IO, "none");
+    NXD_TEST_REFUSED(save(function, ctx, nowhere, named), NXD_ERROR_IO, "none");
+    NXD_TEST_REFUSED(save(function, ctx, rank == 1 ? nowhere : same, named), kArgument,
+                     "path: expected the same on all ranks");
+    // Also on a rank that does not write.
+    Named wrong = named;
+    if (rank == 1) wrong.add("rank", from_ints({1}, {1}));
+    NXD_TEST_REFUSED(save(function, ctx, same, wrong), kArgument, "taken");
     Named twice = named;
     if (rank == 0) twice.add("rank", from_ints({1}, {1}));
     NXD_TEST_REFUSED(save(function, ctx, same, twice), kArgument, "taken");

@@ -22,13 +22,16 @@ at::Tensor dense_on_host(const at::Tensor& tensor) {
   return (is_recorded(tensor) ? tensor.to(at::kCPU) : tensor).contiguous();
 }
 
-void check_content(const TensorFileContent& content) {
+// Also on a rank that does not write.
+void check_content(const std::string& path, const TensorFileContent& content) {
+  std::vector<TensorEntry> entries;
   for (const auto& [name, tensor] : content.tensors) {
     const std::string what = "tensor " + printable(name);
     check_argument(!tensor.is_meta(), what, ": it has no values, since it is on the meta device");
     if (!is_recorded(tensor)) check_host_memory(tensor, what.c_str());
-    to_nxd_dtype(tensor.scalar_type());
+    entries.push_back({name, to_nxd_dtype(tensor.scalar_type()), tensor.sizes().vec()});
   }
+  SafetensorsWriter::check(path, entries, content.texts);
 }
 
 bool writes(const Context& context, const SaveOptions& options) {
@@ -44,6 +47,7 @@ void compare_options(const Context& context, const std::string& path, const Save
   own.number(options.each_host ? 1 : 0);
   own.string(path);
   std::set<std::string> paths;
+  std::string first;
   int rank = 0;
   for (const std::string& bytes : gather_texts(context.world().get(), own.take(), ready)) {
     RecordReader in(bytes);
@@ -55,6 +59,10 @@ void compare_options(const Context& context, const std::string& path, const Save
     check_argument(options.master_only || paths.insert(other).second, "path: expected one of its ",
                    "own for each rank without master_only, rank ", rank, " has ", printable(other),
                    ", as another rank does");
+    if (rank == 0) first = other;
+    check_argument(!options.master_only || other == first, "path: expected the same on all ranks ",
+                   "with master_only, got ", printable(first), " on rank 0 and ", printable(other),
+                   " on rank ", rank);
     ++rank;
   }
 }
@@ -82,11 +90,11 @@ void write_file(const std::string& path, const TensorFileContent& content, bool 
 void save_tensors(const Context& context, const std::string& path, const TensorFileContent& content,
                   const SaveOptions& options, const Outcome& given) {
   context.check_usable();
-  check_not_tracing("saving tensors");
   const at::NoGradGuard no_grad;
   const Outcome ready = Outcome::of(context.rank(), [&] {
     given.rethrow();
-    check_content(content);
+    check_not_tracing("saving tensors");
+    check_content(path, content);
   });
   compare_options(context, path, options, ready);
   Outcome written;
