@@ -35,7 +35,8 @@ typedef struct nxd_shard_options {
   int32_t has_dim;   /**< 1: ranks have parts of dim; 0: each rank has the whole weight */
   int32_t dim;       /**< from the end when negative */
   int32_t num_fused; /**< weights of one size that lie one after another along dim, such as those
-                          of gate and up projection, of each of which a rank has its part; 0: 1 */
+                          of gate and up projection, of each of which a rank has its part; 0: 1.
+                          Without padding and num_heads */
   int32_t num_heads; /**< dim is so many heads; where there are fewer than ranks, several ranks
                           have the same one. 0: of no concern */
 } nxd_shard_options_t;
@@ -73,7 +74,7 @@ NXD_API nxd_status_t nxd_shard_set_full(nxd_context_t* ctx, const DLTensor* full
 
 /** [collective: tensor-parallel group] Puts the whole weight together from all ranks' shards, on
  *  every rank. Where ranks hold the same heads, or the same weight, the first one's counts.
- *  @param shard  any dtype, of equal sizes on all ranks.
+ *  @param shard  any dtype, of equal sizes on all ranks, which are compared.
  *  @param full   of the dtype of shard.
  *  @return as nxd_shard_set_full, on all ranks, without any change of full; TIMEOUT; PEER_LOST.
  *  @since 0.1 */
@@ -88,7 +89,7 @@ NXD_API nxd_status_t nxd_shard_gather_full(nxd_context_t* ctx, const DLTensor* s
  *  @param shard  any dtype that the stored one can be converted to: floats among one another, else
  *                the same. After a failure its values are undefined.
  *  @return as nxd_shard_initialize; INVALID_ARGUMENT also for a name that is not there; IO;
- *          CORRUPT; UNSUPPORTED (a stored dtype that is not computed with).
+ *          CORRUPT; UNSUPPORTED (a stored dtype that is not computed with, or not known).
  *  @since 0.1 */
 NXD_API nxd_status_t nxd_shard_load_safetensors(nxd_context_t* ctx, const char* path,
                                                 const char* name,

@@ -315,6 +315,11 @@ const GatherSlip kGatherSlips[] = {
        shard.tensor()->shape[0] = 1;
        full.tensor()->shape[0] = 3;
      }},
+    {"shape of the shard: expected the same on all ranks",
+     [](Buffer& shard, Buffer& full, nxd_shard_options_t&) {
+       shard.tensor()->shape[0] = 4, shard.tensor()->shape[1] = 2;
+       full.tensor()->shape[0] = 12, full.tensor()->shape[1] = 2;
+     }},
     {"num_fused: expected the same on all ranks",
      [](Buffer&, Buffer&, nxd_shard_options_t& options) { options.num_fused = 2; }},
 };

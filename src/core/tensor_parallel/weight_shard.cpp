@@ -6,6 +6,7 @@
 #include <numeric>
 
 #include "core/base/dtype.h"
+#include "core/base/hash.h"
 #include "core/checkpoint/safetensors.h"
 #include "core/tensor_parallel/array_checks.h"
 #include "core/tensor_parallel/stacked_parts.h"
@@ -27,6 +28,12 @@ void fill_by_dense(const ProcessGroup& group, const Array& array, nxd_dtype_t dt
 
 ShardSpec spec_of(const ProcessGroup& group, const Array& shard, const ShardOptions& options) {
   return shard_of(shard.shape, options, group.rank(), group.size());
+}
+
+uint32_t shape_digest(const ShardSpec::Shape& shape) {
+  Hash hash;
+  for (const int64_t size : shape) hash.add(static_cast<uint64_t>(size));
+  return hash.folded();
 }
 
 void check_full(const Array& full, const Array& shard, const ShardSpec& spec) {
@@ -116,6 +123,7 @@ void ShardGather::propose(Proposal& proposal, const ShardGather* plan) {
   same("operation (16: gather of shards)", [](Plan) { return 16; });
   proposal.same_dtype("dtype", plan ? plan->shard_.dtype : NXD_DTYPE_F32);
   same("elements of the shard", [](Plan p) { return p.shard_.count(); });
+  proposal.same_digest("shape of the shard", plan ? shape_digest(plan->shard_.shape) : 0);
   same("elements of the whole weight", [](Plan p) { return p.full_.count(); });
   same("dim (-1: none)",
        [](Plan p) { return p.options_.dim ? p.spec(p.group_.rank()).dim() : -1; });
