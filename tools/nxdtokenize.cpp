@@ -15,7 +15,8 @@ constexpr char kUsage[] =
     "usage: nxdtokenize [OPTION...] TEXT... OUT\n"
     "\n"
     "Writes the bytes of text files as ids of 16 bits, one file after another, to OUT, and what a\n"
-    "model needs to know of them to OUT.json. Each is complete, or not there.\n"
+    "model needs to know of them to OUT.json. Each is complete, or not there. OUT ends in neither\n"
+    ".txt nor .u32, which mean other ids.\n"
     "\n"
     "  --end-of-text     id 256 after each file; there are 257 ids then, else 256\n"
     "  --tokenizer FILE  tokenizer.json: unsupported, see docs/data.md for another way\n"
@@ -54,6 +55,14 @@ int parse(int argc, char** argv, Settings& settings) {
   }
   settings.texts.assign(argv + optind, argv + argc - 1);
   settings.out = argv[argc - 1];
+  for (const char* ending : {".txt", ".u32"}) {
+    if (!settings.out.ends_with(ending)) continue;
+    std::fprintf(stderr,
+                 "nxdtokenize: %s: expected OUT as the last argument, with another ending than %s, "
+                 "by which a loader takes a file for one of other ids\n",
+                 settings.out.c_str(), ending);
+    return -1;
+  }
   return 0;
 }
 

@@ -44,6 +44,10 @@ done
 
 run --help && grep -q -- '--end-of-text' "$work/out" || fail help
 refuses 2 'expected TEXT and OUT, got 1' "$work/a.txt"
+cp "$work/b.txt" "$work/kept.txt" # without OUT the last text would be it
+refuses 2 'b.txt: expected OUT as the last argument' "$work/a.txt" "$work/b.txt"
+cmp "$work/b.txt" "$work/kept.txt" || fail "a text was written over"
+refuses 2 'ids.u32: expected OUT as the last argument' "$work/a.txt" "$work/ids.u32"
 refuses 2 'tokenizer.json: unsupported' --tokenizer tokenizer.json "$work/a.txt" "$work/x.bin"
 refuses 1 'absent.txt: cannot open' "$work/a.txt" "$work/absent.txt" "$work/x.bin"
 refuses 1 'expected a regular file, got a directory' "$work" "$work/x.bin"
