@@ -96,6 +96,8 @@ class Tensor(EngineHandle):
             raise Unsupported("numpy has no bf16: convert with to('f32')")
         if self.requires_grad:
             raise InvalidArgument("the tensor requires grad: detach() it first")
+        if self.ndim > 32:  # numpy 1 would write beyond its memory
+            raise Unsupported(f"numpy has at most 32 dimensions, the tensor has {self.ndim}")
         import numpy
         shared = _Shared(Tensor.retained(self.pointer))
         if self.size == 0:  # without an address, which numpy would not take

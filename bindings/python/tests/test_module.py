@@ -280,6 +280,12 @@ class Modules(unittest.TestCase):
                 self.assertEqual(file.read("b", "xla").device, nxd.Device.XLA)
                 with self.assertRaises(nxd.InvalidArgument):
                     file["c"]
+            deep = {"a": nxd.tensor(np.ones((1,) * 32, "f4")), "b": nxd.zeros((1,) * 33)}
+            nxd.save(self.context, path, deep)
+            with nxd.serialization_load(path) as file:
+                self.assertEqual(file["a"].numpy().shape, (1,) * 32)
+                with self.assertRaisesRegex(nxd.Unsupported, "32 dimensions, the tensor has 33"):
+                    file["b"].numpy()
             with self.assertRaises(nxd.InputOutput):
                 nxd.serialization_load(os.path.join(directory, "none"))
 
