@@ -440,8 +440,9 @@ func OptimizerGetStateBytes(optimizer *Optimizer) (bytesOut uint64, err error) {
 
 // OptimizerSave is nxd_optimizer_save. Writes the whole state as one safetensors file, whatever the
 // layout: tensors NAME.STATE in the parameter's whole shape, where STATE is exp_avg, exp_avg_sq,
-// momentum, state0 and so on, or master. Updates, hyperparameters of groups and the schedule are in
-// the metadata. Crash-safe. [collective: tensor, data, pipeline groups]
+// momentum, state0 and so on, or master, which is the parameter's value where that was written from
+// outside since the last update. Updates, hyperparameters of groups and the schedule are in the
+// metadata. Crash-safe. [collective: tensor, data, pipeline groups]
 func OptimizerSave(optimizer *Optimizer, path string) error {
 	pathC, err := CString("path", path)
 	if err != nil {

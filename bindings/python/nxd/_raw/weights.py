@@ -36,7 +36,7 @@ class ShardOptions(TypedDict, total=False):
     # from the end when negative
     dim: int
     # weights of one size that lie one after another along dim, such as those of gate and up
-    # projection, of each of which a rank has its part; 0: 1
+    # projection, of each of which a rank has its part; 0: 1. Without padding and num_heads
     num_fused: int
     # dim is so many heads; where there are fewer than ranks, several ranks have the same one. 0: of
     # no concern

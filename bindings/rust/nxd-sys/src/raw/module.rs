@@ -427,8 +427,8 @@ extern "C" {
     ///
     /// The ranks of data-parallel copy 0 keep a copy of their shards until the checkpoint is published
     /// or destroyed; while it is written, a rank has one whole tensor more.
-    /// @param name  of the file, as for nxd_checkpoint_get_path; the same on all ranks, and not that of
-    /// another snapshot of the checkpoint.
+    /// @param name  of the file, as for nxd_checkpoint_get_path; the same on all ranks, not that of
+    /// another snapshot of the checkpoint, and without .shares.json at its end.
     /// @return NXD_OK; INVALID_ARGUMENT (also for parameters on the meta device, and a module of
     /// another context); INVALID_STATE (parameters are PARTIAL; the checkpoint is published, or
     /// was opened); OUT_OF_MEMORY; TIMEOUT; PEER_LOST. All ranks fail when one does, but for

@@ -468,7 +468,8 @@ extern "C" {
 
     /// [collective: tensor, data, pipeline groups] Writes the whole state as one safetensors file,
     /// whatever the layout: tensors NAME.STATE in the parameter's whole shape, where STATE is exp_avg,
-    /// exp_avg_sq, momentum, state0 and so on, or master. Updates, hyperparameters of groups and the
+    /// exp_avg_sq, momentum, state0 and so on, or master, which is the parameter's value where that was
+    /// written from outside since the last update. Updates, hyperparameters of groups and the
     /// schedule are in the metadata. Crash-safe.
     /// @return the same on all ranks: NXD_OK; INVALID_ARGUMENT; UNSUPPORTED (a ddp over buffers that
     /// are parts of a model, see nxd_ddp_create_buffers); IO; TIMEOUT; PEER_LOST.
@@ -481,8 +482,8 @@ extern "C" {
     ///
     /// The checkpoint shares the state's memory (nxd_optimizer_get_state_bytes) until it is published
     /// or destroyed: a step before that copies it. Without ZeRO-1 data-parallel copy 0 alone does.
-    /// @param name  of the file, as for nxd_checkpoint_get_path; the same on all ranks, and not that of
-    /// another snapshot of the checkpoint.
+    /// @param name  of the file, as for nxd_checkpoint_get_path; the same on all ranks, not that of
+    /// another snapshot of the checkpoint, and without .shares.json at its end.
     /// @return NXD_OK; INVALID_ARGUMENT; UNSUPPORTED (as nxd_optimizer_save); INVALID_STATE (parameters
     /// or state are PARTIAL; the checkpoint is published, or was opened); OUT_OF_MEMORY;
     /// TIMEOUT; PEER_LOST. All ranks fail when one does, but for checkpoint NULL.

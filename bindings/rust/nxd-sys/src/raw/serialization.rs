@@ -59,9 +59,10 @@ extern "C" {
     /// @param names    num_tensors names, each once; not "__metadata__".
     /// @param tensors  num_tensors; on the CPU or the recorded device. A rank that does not write
     /// has its own checked, and left out.
-    /// @return NXD_OK; INVALID_ARGUMENT (also one path for several ranks); UNSUPPORTED (a dtype that
-    /// files cannot have); IO; OUT_OF_MEMORY; TIMEOUT; PEER_LOST. All ranks fail when one does,
-    /// but for ctx NULL. A path whose file could not be written has what it had before.
+    /// @return NXD_OK; INVALID_ARGUMENT (also one path for several ranks, or several for one file);
+    /// UNSUPPORTED (a dtype that files cannot have); IO; OUT_OF_MEMORY; TIMEOUT; PEER_LOST. All
+    /// ranks fail when one does, but for ctx NULL. A path whose file could not be written has what it
+    /// had before.
     /// @since 0.1
     pub fn nxd_save(ctx: *mut nxd_context_t, path: *const c_char, names: *const *const c_char, tensors: *const *mut nxd_tensor_t, num_tensors: usize, options: *const nxd_save_options_t) -> nxd_status_t;
 
@@ -73,9 +74,10 @@ extern "C" {
     /// [local] Opens a file of nxd_save, nxd_serialization_save, or any other safetensors. Its header
     /// is checked now; each tensor is read when it is asked for.
     ///
-    /// A file that is replaced meanwhile is still read as it was.
+    /// A file that is replaced meanwhile is still read as it was. One of more than 256 may have to be
+    /// opened again, and another in its place is CORRUPT then.
     /// @param path  as of nxd_module_load_safetensors.
-    /// @return NXD_OK; INVALID_ARGUMENT; IO; CORRUPT.
+    /// @return NXD_OK; INVALID_ARGUMENT; UNSUPPORTED (a dtype that is not known); IO; CORRUPT.
     /// @since 0.1
     pub fn nxd_serialization_load(path: *const c_char, out_serialization: *mut *mut nxd_serialization_t) -> nxd_status_t;
 

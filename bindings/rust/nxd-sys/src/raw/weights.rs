@@ -54,7 +54,7 @@ pub struct nxd_shard_options_t {
     pub has_dim: i32,
     /// from the end when negative
     pub dim: i32,
-    /// weights of one size that lie one after another along dim, such as those of gate and up projection, of each of which a rank has its part; 0: 1
+    /// weights of one size that lie one after another along dim, such as those of gate and up projection, of each of which a rank has its part; 0: 1. Without padding and num_heads
     pub num_fused: i32,
     /// dim is so many heads; where there are fewer than ranks, several ranks have the same one. 0: of no concern
     pub num_heads: i32,
@@ -104,7 +104,7 @@ extern "C" {
 
     /// [collective: tensor-parallel group] Puts the whole weight together from all ranks' shards, on
     /// every rank. Where ranks hold the same heads, or the same weight, the first one's counts.
-    /// @param shard  any dtype, of equal sizes on all ranks.
+    /// @param shard  any dtype, of equal sizes on all ranks, which are compared.
     /// @param full   of the dtype of shard.
     /// @return as nxd_shard_set_full, on all ranks, without any change of full; TIMEOUT; PEER_LOST.
     /// @since 0.1
@@ -118,7 +118,7 @@ extern "C" {
     /// @param shard  any dtype that the stored one can be converted to: floats among one another, else
     /// the same. After a failure its values are undefined.
     /// @return as nxd_shard_initialize; INVALID_ARGUMENT also for a name that is not there; IO;
-    /// CORRUPT; UNSUPPORTED (a stored dtype that is not computed with).
+    /// CORRUPT; UNSUPPORTED (a stored dtype that is not computed with, or not known).
     /// @since 0.1
     pub fn nxd_shard_load_safetensors(ctx: *mut nxd_context_t, path: *const c_char, name: *const c_char, options: *const nxd_shard_options_t, shard: *mut DLTensor) -> nxd_status_t;
 }
