@@ -36,7 +36,7 @@ bool ConfigFields::is_null(const char* name) const {
 }
 
 void ConfigFields::reject(const char* name, const char* expected) const {
-  const std::optional<JsonValue> value = find(name);
+  const std::optional<JsonValue> value = value_.find(name);
   fail(NXD_ERROR_INVALID_ARGUMENT, "config_json: ", path(name), ": expected ", expected, ", got ",
        value ? value->shown() : std::string("no such field"));
 }
@@ -98,6 +98,8 @@ double ConfigFields::positive(const char* name, double fallback) const {
 }
 
 bool ConfigFields::boolean(const char* name, bool fallback) const {
+  // To transformers a null is false, whatever an absent field means.
+  if (fallback && is_null(name)) reject(name, "true or false");
   const std::optional<JsonValue> value = find(name);
   if (!value) return fallback;
   if (!value->is_boolean()) reject(name, "true or false");

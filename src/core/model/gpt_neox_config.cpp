@@ -8,30 +8,34 @@
 namespace nxd {
 namespace {
 
-// Older files call the share of a head that turns "rotary_pct", newer ones "partial_rotary_factor".
-// Releases of transformers differ in the one that counts, so that two values are none.
+constexpr const char* kShare = "partial_rotary_factor";
+
+// The share of a head that turns is "rotary_pct" of older files, "partial_rotary_factor" of newer
+// ones' object. Releases of transformers differ in the one that counts, so that two values are
+// none.
 double read_rotary_share(const ConfigFields& fields) {
+  const double share = fields.positive("rotary_pct", 0.25);
   const std::optional<ConfigFields> rope = rope_fields(fields);
-  const char* name = "rotary_pct";
-  double share = fields.positive(name, 0.25);
-  bool known = fields.has(name);
-  for (const ConfigFields* owner : {&fields, rope ? &*rope : &fields}) {
-    constexpr const char* kName = "partial_rotary_factor";
-    if (!owner->has(kName)) continue;
-    const double given = owner->positive(kName);
-    check_argument(!known || given == share, "config_json: ", owner->path(kName),
-                   ": expected the value of ", name, ", ", share, ", got ", given);
-    share = given;
-    known = true;
-    name = kName;
-  }
-  return share;
+  if (!rope || !rope->has(kShare)) return share;
+  const double given = rope->positive(kShare);
+  check_argument(!fields.has("rotary_pct") || given == share, "config_json: ", rope->path(kShare),
+                 ": expected the value of rotary_pct, ", share, ", got ", given);
+  return given;
+}
+
+// A field at the top that transformers writes, and does not read: it has the value of another.
+void check_copy(const ConfigFields& fields, const char* name, const char* read, double value) {
+  if (!fields.has(name)) return;
+  const double given = fields.positive(name);
+  check_argument(given == value, "config_json: ", name, ": expected the value of ", read, ", ",
+                 value, ", got ", given);
 }
 
 RopeOptions read_partial_rope(const ConfigFields& fields, int64_t max_positions, int64_t head_dim) {
-  RopeOptions rope =
-      read_rope(fields, max_positions, fields.either("rotary_emb_base", "rope_theta"));
+  RopeOptions rope = read_rope(fields, max_positions, "rotary_emb_base");
   const double share = read_rotary_share(fields);
+  check_copy(fields, "rope_theta", "rotary_emb_base", rope.theta);
+  check_copy(fields, kShare, "rotary_pct", share);
   rope.rotary_dim = share <= 1 ? static_cast<int64_t>(number(head_dim) * share) : 0;
   check_argument(rope.rotary_dim > 0 && rope.rotary_dim % 2 == 0,
                  "config_json: rotary_pct: expected a share of at most 1 that is an even number of "
@@ -57,6 +61,10 @@ GptNeoxConfig GptNeoxConfig::parse(const std::string& json_text) {
                  "config_json: num_attention_heads: expected a divisor of hidden_size (",
                  config.hidden, "), got ", config.heads);
   config.head_dim = config.hidden / config.heads;
+  // transformers would have the rotary part of heads of this size, and the attention of the others.
+  check_argument(fields.size("head_dim", config.head_dim) == config.head_dim,
+                 "config_json: head_dim: expected hidden_size / num_attention_heads, ",
+                 config.head_dim, ", got ", fields.size("head_dim", config.head_dim));
   config.intermediate = fields.size("intermediate_size");
   config.vocabulary = fields.size("vocab_size");
   config.norm_eps = fields.not_negative("layer_norm_eps", 1e-5);

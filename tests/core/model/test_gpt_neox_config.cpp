@@ -79,6 +79,7 @@ void rotary(void**) {
   // Two names of one value.
   assert_int_equal(parse({{"rotary_pct", 1}, {"rope_parameters", parameters}}).rope.rotary_dim, 16);
   assert_true(parse({{"rotary_emb_base", 5}, {"rope_theta", 5}}).rope.theta == 5);
+  assert_int_equal(parse({{"rotary_pct", 0.5}, {"partial_rotary_factor", 0.5}}).rope.rotary_dim, 8);
 }
 
 void bad_fields(void**) {
@@ -91,6 +92,7 @@ void bad_fields(void**) {
       {{{"hidden_size", nullptr}}, bad, "hidden_size: expected"},
       {{{"num_hidden_layers", 0}}, bad, "num_hidden_layers: expected"},
       {{{"num_attention_heads", 5}}, bad, "expected a divisor of hidden_size (64), got 5"},
+      {{{"head_dim", 8}}, bad, "hidden_size / num_attention_heads, 16, got 8"},
       {{{"intermediate_size", nullptr}}, bad, "intermediate_size: expected"},
       {{{"vocab_size", -1}}, bad, "vocab_size: expected"},
       {{{"layer_norm_eps", -1e-5}}, bad, "layer_norm_eps: expected"},
@@ -98,6 +100,7 @@ void bad_fields(void**) {
       {{{"hidden_dropout", -0.1}}, bad, "hidden_dropout: expected a probability"},
       {{{"use_parallel_residual", 1}}, bad, "use_parallel_residual: expected true or false"},
       {{{"attention_bias", "no"}}, bad, "attention_bias: expected true or false"},
+      {{{"attention_bias", nullptr}}, bad, "attention_bias: expected true or false, got null"},
       {{{"rotary_pct", 0}}, bad, "rotary_pct: expected a positive number"},
       {{{"rotary_pct", 0.2}}, bad, "rotary_pct: expected a share"},  // 3 features
       {{{"rotary_pct", 0.05}}, bad, "rotary_pct: expected a share"},
@@ -107,8 +110,16 @@ void bad_fields(void**) {
        "rope_parameters.partial_rotary_factor: expected the value of rotary_pct, 0.5, got 0.25"},
       {{{"partial_rotary_factor", 0.5}, {"rope_parameters", {{"partial_rotary_factor", 0.25}}}},
        bad,
-       "expected the value of partial_rotary_factor, 0.5, got 0.25"},
-      {{{"rotary_emb_base", 100}, {"rope_theta", 200}}, bad, "rotary_emb_base and rope_theta"},
+       "partial_rotary_factor: expected the value of rotary_pct, 0.25, got 0.5"},
+      {{{"partial_rotary_factor", 0.5}},
+       bad,
+       "partial_rotary_factor: expected the value of rotary_pct, 0.25, got 0.5"},
+      {{{"rotary_emb_base", 100}, {"rope_theta", 200}},
+       bad,
+       "rope_theta: expected the value of rotary_emb_base, 100, got 200"},
+      {{{"rope_theta", 200}},
+       bad,
+       "rope_theta: expected the value of rotary_emb_base, 10000, got 200"},
       {{{"rotary_emb_base", -1}}, bad, "rotary_emb_base: expected a positive number"},
       {{{"rope_scaling", {{"type", "longrope"}}}}, unsupported, "rope_scaling.type: \"longrope\""},
       {{{"hidden_act", "tanh"}}, unsupported, "hidden_act: \"tanh\""},
