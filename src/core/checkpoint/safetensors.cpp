@@ -189,6 +189,15 @@ std::map<std::string, StoredTensor> parse_header(const InputFile& file,
   return tensors;
 }
 
+// The directory has weights, but in a form that is a program.
+void check_no_pickle(const std::string& directory) {
+  for (const char* name : {"pytorch_model.bin", "pytorch_model.bin.index.json"}) {
+    if (!file_exists(directory + "/" + name)) continue;
+    fail(NXD_ERROR_IO, directory, ": expected ", kFile, " or ", kIndex, ", got ", name,
+         ", of pickles, which are not read; transformers' save_pretrained writes the former");
+  }
+}
+
 }  // namespace
 
 // As transformers has it: a file comes before an index, which may be that of an older save.
@@ -206,8 +215,11 @@ SafetensorsReader::SafetensorsReader(const std::string& path) : path_(path) {
         ", which is not");
   } else if (file_exists(index)) {
     open_index(path, index);
+  } else if (file_exists(shares)) {
+    open_shares(shares);
   } else {
-    file_exists(shares) ? open_shares(shares) : open_file(file);
+    check_no_pickle(path);
+    open_file(file);
   }
 }
 

@@ -281,6 +281,16 @@ void test_no_files(void**) {
   refused([&] { nxd::read_text("/dev/null", 100); }, io, "got a device");
 }
 
+// An older model's directory.
+void test_pickles(void**) {
+  for (const char* name : {"pytorch_model.bin", "pytorch_model.bin.index.json"}) {
+    const TempDir dir;
+    write_file(dir.path() + "/" + name, "PK");
+    refused([&] { SafetensorsReader reader(dir.path()); }, NXD_ERROR_IO,
+            std::string("got ").append(name).append(", of pickles").c_str());
+  }
+}
+
 // A header is read in time as its length: with the square of it this would take an hour.
 void test_very_many_tensors(void**) {
   const TempDir dir;
@@ -467,6 +477,7 @@ int main() {
                               cmocka_unit_test(test_sharded_set),
                               cmocka_unit_test(test_file_beside_index),
                               cmocka_unit_test(test_no_files),
+                              cmocka_unit_test(test_pickles),
                               cmocka_unit_test(test_very_many_tensors),
                               cmocka_unit_test(test_broken_files),
                               cmocka_unit_test(test_bad_reads),
