@@ -204,11 +204,78 @@ void written_once_with_recomputation(void**) {
       nullptr);
 }
 
+// x weight mean, where the buffer mean takes over half of x's first: the values of a call depend on
+// what it finds there.
+nxd_status_t averaging_forward(nxd_module_t* self, nxd_tensor_t* const* inputs, size_t,
+                               nxd_tensor_t** outputs, size_t, void*) {
+  nxd_tensor_t *shared = nullptr, *weight = nullptr, *out = nullptr;
+  nxd_parameter_t* parameter = nullptr;
+  NXD_TEST_OK(nxd_module_share_buffer(self, "mean", &shared));
+  const Tensor mean(shared), half = floats({0.5});
+  nxd_tensor_t* halved[] = {mean.get(), half.get()};
+  NXD_TEST_OK(nxd_op_call("mul_", "Tensor", halved, 2, &out, 1));
+  nxd_tensor_destroy(out);
+  nxd_tensor_t* added[] = {mean.get(), inputs[0]};
+  NXD_TEST_OK(nxd_op_call("add_", "Tensor", added, 2, &out, 1));
+  nxd_tensor_destroy(out);
+  NXD_TEST_OK(nxd_module_find_parameter(self, "weight", &parameter));
+  NXD_TEST_OK(nxd_parameter_get_tensor(parameter, &weight));
+  nxd_tensor_t* factors[] = {inputs[0], weight};
+  NXD_TEST_OK(nxd_op_call("mul", "Tensor", factors, 2, &out, 1));
+  const Tensor product(out);
+  // The buffer goes on to change: what is computed with is a copy.
+  NXD_TEST_OK(nxd_op_call("clone", "", &shared, 1, &out, 1));
+  const Tensor now(out);
+  nxd_tensor_t* last[] = {product.get(), now.get()};
+  return nxd_op_call("mul", "Tensor", last, 2, outputs, 1);
+}
+
+// The second forward finds in a buffer what the first found, whatever was written there since.
+void read_as_before_with_recomputation(void**) {
+  nxd_test_run_ranks(
+      1, 1,
+      [](nxd_context_t* ctx, int, int, void*) {
+        for (const int on : {0, 1}) {
+          nxd_module_t* made = nullptr;
+          NXD_TEST_OK(
+              nxd_module_create(ctx, "Averaging", averaging_forward, nullptr, nullptr, &made));
+          const Module module(made);
+          const int64_t shape[] = {3};
+          NXD_TEST_OK(nxd_module_add_parameter(made, "weight", shape, 1, nullptr, nullptr));
+          const Tensor mean = floats({8, 8, 8}), x = floats({1, 2, 3});
+          NXD_TEST_OK(nxd_module_add_buffer(made, "mean", mean.get(), 1));
+          const char* const name = "Averaging";
+          NXD_TEST_OK(nxd_apply_checkpoint(made, &name, 1, on));
+          std::vector<Tensor> losses;
+          for (int call = 0; call < 2; ++call) {
+            nxd_tensor_t *in = x.get(), *y = nullptr, *loss = nullptr;
+            NXD_TEST_OK(nxd_module_forward(made, &in, 1, &y, 1));
+            NXD_TEST_OK(nxd_op_call("sum", "", &y, 1, &loss, 1));
+            nxd_tensor_destroy(y);
+            losses.emplace_back(loss);
+          }
+          for (const Tensor& loss : losses) {
+            nxd_tensor_t* each = loss.get();
+            NXD_TEST_OK(nxd_backward(&each, nullptr, 1, 0));
+          }
+          // Means of 5, 6, 7 and of 3.5, 5, 6.5.
+          nxd_parameter_t* weight = nullptr;
+          nxd_tensor_t* grad = nullptr;
+          NXD_TEST_OK(nxd_module_find_parameter(made, "weight", &weight));
+          NXD_TEST_OK(nxd_parameter_gather_full_grad(weight, &grad));
+          NXD_TEST_CHECK((values(Tensor(grad).get()) == std::vector<double>{8.5, 22, 40.5}));
+          NXD_TEST_CHECK((values(mean.get()) == std::vector<double>{3.5, 5, 6.5}));
+        }
+      },
+      nullptr);
+}
+
 }  // namespace
 
 int main(void) {
   const CMUnitTest tests[] = {cmocka_unit_test(saved_and_loaded), cmocka_unit_test(cast_and_moved),
                               cmocka_unit_test(refused),
-                              cmocka_unit_test(written_once_with_recomputation)};
+                              cmocka_unit_test(written_once_with_recomputation),
+                              cmocka_unit_test(read_as_before_with_recomputation)};
   return cmocka_run_group_tests(tests, nullptr, nullptr);
 }

@@ -136,8 +136,9 @@ func LossWeights(ctx *raw.Context, labels **raw.Tensor, numLabels int, ignoreInd
 
 // ApplyCheckpoint is nxd_apply_checkpoint. Recomputes the activations of modules in their backward
 // pass, instead of keeping them (Chen et al. 2016). Names and state do not change: of two forwards
-// the first writes to buffers, and the second to copies, if a caller's forward asks
-// nxd_module_share_buffer for them. May be called before or after nxd_pp_create. [local]
+// the first writes to buffers, and the second to copies that begin as the first found them, if a
+// caller's forward asks nxd_module_share_buffer for them. May be called before or after
+// nxd_pp_create. [local]
 func ApplyCheckpoint(root *raw.Module, names []string, numNames int, on int32) error {
 	var scratch raw.Scratch
 	defer scratch.Free()

@@ -156,49 +156,61 @@ class ParameterGradients : public GradientInterceptor {
   std::unordered_map<const c10::TensorImpl*, at::Tensor> taken_;
 };
 
+// Buffers with the values that a forward found in them.
+using BufferValues = std::vector<std::pair<std::shared_ptr<Buffer>, at::Tensor>>;
+
 // The buffers of a tree, as a forward finds them.
 class BuffersBefore {
  public:
-  explicit BuffersBefore(const Module& module) : buffers_(named_buffers(module)) {
-    for (const NamedBuffer& entry : buffers_) {
-      before_.emplace_back(entry.buffer->value, version_of(entry.buffer->value));
+  explicit BuffersBefore(const Module& module) {
+    for (const NamedBuffer& entry : named_buffers(module)) {
+      const at::Tensor& value = entry.buffer->value;
+      before_.push_back({entry.buffer, value, value.clone(), version_of(value)});
     }
   }
 
   // The ones that have another tensor now, or were written to.
-  std::vector<std::shared_ptr<Buffer>> written() const {
-    std::vector<std::shared_ptr<Buffer>> out;
-    for (size_t i = 0; i < buffers_.size(); ++i) {
-      const auto& [value, version] = before_[i];
-      const at::Tensor& now = buffers_[i].buffer->value;
-      if (!now.is_same(value) || version_of(now) != version) out.push_back(buffers_[i].buffer);
+  BufferValues written() const {
+    BufferValues out;
+    for (const Before& each : before_) {
+      const at::Tensor& now = each.buffer->value;
+      if (now.is_same(each.tensor) && version_of(now) == each.version) continue;
+      out.emplace_back(each.buffer, each.value);
     }
     return out;
   }
 
  private:
-  std::vector<NamedBuffer> buffers_;
-  std::vector<std::pair<at::Tensor, uint32_t>> before_;
+  struct Before {
+    std::shared_ptr<Buffer> buffer;
+    at::Tensor tensor, value;
+    uint32_t version;
+  };
+  std::vector<Before> before_;
 };
 
-// Copies in the place of buffers for a scope: a forward that is made again writes to these.
+// Copies in the place of buffers for a scope: a forward that is made again reads what it read, and
+// writes to these.
 class CopiesOfBuffers {
  public:
-  explicit CopiesOfBuffers(const std::vector<std::shared_ptr<Buffer>>& buffers) {
+  explicit CopiesOfBuffers(const BufferValues& buffers) {
     const at::NoGradGuard no_grad;
-    for (const auto& buffer : buffers) {
+    for (const auto& [buffer, value] : buffers) {
       kept_.emplace_back(buffer, buffer->value);
-      buffer->value = buffer->value.clone();
+      buffer->value = value.clone();
     }
   }
+  // A buffer of two names is there twice.
   ~CopiesOfBuffers() {
-    for (auto& [buffer, value] : kept_) buffer->value = std::move(value);
+    for (auto each = kept_.rbegin(); each != kept_.rend(); ++each) {
+      each->first->value = std::move(each->second);
+    }
   }
   CopiesOfBuffers(const CopiesOfBuffers&) = delete;
   CopiesOfBuffers& operator=(const CopiesOfBuffers&) = delete;
 
  private:
-  std::vector<std::pair<std::shared_ptr<Buffer>, at::Tensor>> kept_;
+  BufferValues kept_;
 };
 
 // A module's call in the graph. Its edges lead to the inputs, then to the parameters.
@@ -247,6 +259,7 @@ class RecomputedCall : public torch::autograd::Node {
   variable_list apply(variable_list&& grads) override;
   void release_variables() override {
     inputs_.clear();
+    written_buffers_.clear();
     released_ = true;
   }
   std::string name() const override { return module_->class_name() + " (recomputed)"; }
@@ -277,8 +290,8 @@ class RecomputedCall : public torch::autograd::Node {
   RandomStates random_{};
   std::vector<Input> inputs_;
   std::vector<OwnParameter> parameters_;
-  Tensors leaves_;                                        // values of those that are trainable
-  std::vector<std::shared_ptr<Buffer>> written_buffers_;  // by the first forward
+  Tensors leaves_;                // values of those that are trainable
+  BufferValues written_buffers_;  // by the first forward
   bool released_ = false;
 };
 
