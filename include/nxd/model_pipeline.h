@@ -53,7 +53,7 @@ typedef struct nxd_pp_options {
   int32_t has_ignore_index; /**< with TOKENS: 1: labels of ignore_index do not count; 0: of -100 */
   int64_t ignore_index;
   int32_t labels_shifted;             /**< with TOKENS: 1: labels are used as they are; 0: the
-                                         first label of a row predicts nothing */
+                                         first label of a row predicts nothing, but for a BERT */
   int32_t broadcast_and_average_loss; /**< 1: every rank gets the loss of all data-parallel
                                          ranks; not with return_mb_loss */
   int32_t return_mb_loss;             /**< 1: losses of microbatches: nxd_pp_get_losses */

@@ -172,7 +172,8 @@ void read_loss(ModulePipelineOptions& out, const nxd_pp_options_t& options, cons
   }
   out.ignore_index =
       flag(options.has_ignore_index, "has_ignore_index") ? options.ignore_index : -100;
-  out.labels_shifted = flag(options.labels_shifted, "labels_shifted");
+  out.labels_shifted =
+      flag(options.labels_shifted, "labels_shifted") || (model && !model->shifts_labels());
   out.share_loss = flag(options.broadcast_and_average_loss, "broadcast_and_average_loss");
   out.return_losses = flag(options.return_mb_loss, "return_mb_loss");
   check_argument(!out.share_loss || !out.return_losses,

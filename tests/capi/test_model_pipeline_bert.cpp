@@ -71,14 +71,35 @@ void layouts_agree(void**) {
   }
 }
 
+// A BERT's labels are not shifted: a row's first one counts as all others do. Without labels of
+// next sentences the loss is the mean over all masked tokens, as that of the undivided model.
+void first_labels_count(void**) {
+  on_pipeline_ranks({1, 2, 1}, [](nxd_context_t* ctx, int) {
+    const PipelineTask bert = task(false);
+    std::vector<Tensor> batch = bert.batch(0, 0, 1);
+    batch[4] = make_i64(std::vector<int64_t>(8, -100), {8});
+    const Module whole = bert.make(ctx), model = bert.make(ctx);
+    NXD_TEST_OK(nxd_module_set_training(whole.get(), 0));
+    nxd_tensor_t* out = nullptr;
+    NXD_TEST_OK(nxd_module_forward(whole.get(), handles(batch).data(), 5, &out, 1));
+    const Tensor want(out);
+    nxd_pp_options_t options = bert.options;
+    options.broadcast_and_average_loss = 1;
+    const Pipeline pp = make_pipeline(model.get(), batch, options);
+    if (!pp) return;
+    double loss = NAN;
+    NXD_TEST_OK(nxd_pp_run_eval(pp.get(), handles(batch).data(), 5, &loss, nullptr, 0));
+    check_loss("first labels", loss, item(want.get()), 1e-6);
+  });
+}
+
 }  // namespace
 
 int main(void) {
   const CMUnitTest tests[] = {
-      cmocka_unit_test(one_tensor_rank),
-      cmocka_unit_test(two_tensor_ranks),
-      cmocka_unit_test(two_data_ranks),
-      cmocka_unit_test(layouts_agree),
+      cmocka_unit_test(one_tensor_rank),    cmocka_unit_test(two_tensor_ranks),
+      cmocka_unit_test(two_data_ranks),     cmocka_unit_test(layouts_agree),
+      cmocka_unit_test(first_labels_count),
   };
   return cmocka_run_group_tests(tests, nullptr, nullptr);
 }

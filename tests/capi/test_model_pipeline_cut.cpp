@@ -43,15 +43,14 @@ Module two_pairs(nxd_context_t* ctx) {
   return root;
 }
 
-std::vector<Tensor> batch_of_rows() {
+std::vector<Tensor> batch_of_rows(const std::vector<int64_t>& shape = {kBatch, kFeatures}) {
   std::vector<float> data;
   for (int64_t i = 0; i < kBatch * kFeatures; ++i) {
     data.push_back(static_cast<float>(std::sin(0.4 * static_cast<double>(i))));
   }
-  const int64_t shape[] = {kBatch, kFeatures};
   nxd_tensor_t* x = nullptr;
-  NXD_TEST_OK(
-      nxd_tensor_from_data(data.data(), data.size() * sizeof(float), shape, 2, NXD_DTYPE_F32, &x));
+  NXD_TEST_OK(nxd_tensor_from_data(data.data(), data.size() * sizeof(float), shape.data(),
+                                   static_cast<int32_t>(shape.size()), NXD_DTYPE_F32, &x));
   std::vector<Tensor> batch;
   batch.emplace_back(x);
   return batch;
@@ -112,6 +111,21 @@ void ranks_that_differ(void**) {
   });
 }
 
+// Batches of as many elements in other shapes: no rank traces anew, or begins its run, alone.
+void batches_that_differ(void**) {
+  on_pipeline_ranks({1, 2, 1}, [](nxd_context_t* ctx, int rank) {
+    const Module model = two_pairs(ctx);
+    const Pipeline pp = cut(model.get());
+    if (!pp) return;
+    const double before = train(pp.get());
+    const std::vector<Tensor> batch =
+        rank == 0 ? batch_of_rows() : batch_of_rows({kBatch / 2, 2, kFeatures});
+    NXD_TEST_REFUSED(nxd_pp_run_train(pp.get(), handles(batch).data(), 1, nullptr),
+                     NXD_ERROR_INVALID_ARGUMENT, "the shape or dtype of input_0");
+    NXD_TEST_CHECK(train(pp.get()) == before);
+  });
+}
+
 // The order that is right: padded, then cut, the model has the loss of one that has no padding.
 void padded_before(void**) {
   on_pipeline_ranks({2, 2, 1}, [](nxd_context_t* ctx, int) {
@@ -126,6 +140,7 @@ void padded_before(void**) {
 
 int main(void) {
   const CMUnitTest tests[] = {cmocka_unit_test(shapes_stay), cmocka_unit_test(ranks_that_differ),
+                              cmocka_unit_test(batches_that_differ),
                               cmocka_unit_test(padded_before)};
   return cmocka_run_group_tests(tests, nullptr, nullptr);
 }

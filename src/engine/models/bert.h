@@ -132,6 +132,7 @@ class BertForPreTraining : public TokenModel {
   std::vector<std::string> input_names() const override {
     return {"input_ids", "labels", "attention_mask", "token_type_ids", "next_sentence_label"};
   }
+  bool shifts_labels() const override { return false; }
   std::vector<std::string> derived_tensors() const override {
     return {"bert.embeddings.position_ids"};
   }

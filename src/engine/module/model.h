@@ -29,6 +29,8 @@ class Model : public Module {
   virtual std::string body_prefix() const = 0;
   // Names of the forward's inputs, as Hugging Face has them.
   virtual std::vector<std::string> input_names() const = 0;
+  // True if a position predicts the label behind it, so that a row's first one predicts nothing.
+  virtual bool shifts_labels() const { return true; }
 };
 
 }  // namespace nxd

@@ -22,7 +22,8 @@ class Container : public Module, public BufferHolder {
 // The part of the full tree that a local module takes over.
 struct Selection {
   std::set<const Parameter*> parameters;
-  std::set<std::string> paths;  // with all that lead to them
+  std::set<std::string> paths;      // with all that lead to them
+  std::set<const Module*> modules;  // of the paths: one may have several
 
   bool has(const std::shared_ptr<Parameter>& parameter) const {
     return parameters.count(parameter.get()) != 0;
@@ -36,7 +37,7 @@ struct Selection {
   }
 
   bool wants(const Module& module, const std::string& path) const {
-    if (paths.count(path) != 0) return true;
+    if (paths.count(path) != 0 || modules.count(&module) != 0) return true;
     const auto is_ours = [&](const auto& entry) {
       return parameters.count(entry.second.get()) != 0;
     };
@@ -90,7 +91,7 @@ std::shared_ptr<LocalModule> LocalModule::create(
     selection.parameters.insert(parameter.get());
   }
   for (const std::string& path : paths) {
-    find_module(model, path);
+    selection.modules.insert(find_module(model, path).get());
     for (size_t end = 0; end != std::string::npos; end = path.find('.', end + 1)) {
       if (end > 0) selection.paths.insert(path.substr(0, end));
     }

@@ -6,6 +6,7 @@
 #include <string>
 #include <unordered_set>
 
+#include "core/base/hash.h"
 #include "core/base/suggestions.h"
 #include "core/kernels/memory_pool.h"
 #include "core/world/trained_axes.h"
@@ -48,6 +49,13 @@ class EvaluationScope {
   Module& root_;
   std::vector<char> flags_;
 };
+
+uint32_t type_digest(const at::Tensor& tensor) {
+  Hash hash;
+  hash.add(static_cast<uint64_t>(tensor.scalar_type()));
+  for (const int64_t size : tensor.sizes()) hash.add(static_cast<uint64_t>(size));
+  return hash.folded();
+}
 
 }  // namespace
 
@@ -189,7 +197,10 @@ void ModulePipeline::give_value(const NamedParameter& entry) {
 void ModulePipeline::prepare(const Module::Tensors& inputs, bool training) {
   Signature signature;
   Proposal proposal(context()->rank());
-  proposal.attempt([&] { signature = check_inputs(inputs); });
+  proposal.attempt([&] {
+    stages_->check_buffers();
+    signature = check_inputs(inputs);
+  });
   add_sizes(proposal, inputs, training);
   pipeline_->agree_on_run(proposal);
   if (signature == traced_) return;
@@ -217,6 +228,7 @@ void ModulePipeline::add_sizes(Proposal& proposal, const Module::Tensors& inputs
   for (size_t i = 0; i < names.size(); ++i) {
     const bool given = i < inputs.size() && inputs[i].defined();
     proposal.same(names[i], given ? static_cast<double>(inputs[i].numel()) : -1.0);
+    proposal.same_digest("the shape or dtype of " + names[i], given ? type_digest(inputs[i]) : 0U);
   }
 }
 

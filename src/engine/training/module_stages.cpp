@@ -69,6 +69,13 @@ void ModuleStages::reshape(std::shared_ptr<const Graph> graph, const Partition& 
     outputs_.push_back(values_of(*graph, part.outputs));
   }
   shared_ = std::make_unique<SharedParameters>(root_->context(), graph, partition, shape_);
+  shared_buffers_ = std::make_unique<SharedBuffers>(*root_, *graph, partition, shape_, rank_);
+}
+
+void ModuleStages::check_buffers() const {
+  check_state(!parted_buffer_, "buffer ", parted_buffer_ ? *parted_buffer_ : "",
+              ": modules that stages of several ranks call have written to it, each rank's to a "
+              "copy of its own; cut the model where one rank calls them all");
 }
 
 std::vector<std::shared_ptr<Parameter>> ModuleStages::unused_parameters() const {
@@ -129,9 +136,11 @@ void ModuleStages::begin_run(bool training) {
   losses_.assign(has_loss ? count : 0, 0.0);
   root_outputs_.assign(has_loss && !training ? count : 0, {});
   if (training) shared_->begin_run();
+  shared_buffers_->begin_run();
 }
 
 void ModuleStages::end_run(bool) noexcept {
+  if (!parted_buffer_) parted_buffer_ = shared_buffers_->written();
   stashes_.clear();
   batch_.clear();
   root_->context()->set_step(step_, 0);

@@ -11,6 +11,7 @@
 #include "core/optim/data_parallel.h"
 #include "core/pipeline/pipeline_stages.h"
 #include "engine/autograd/deferred_gradients.h"
+#include "engine/training/shared_buffers.h"
 #include "engine/training/shared_parameters.h"
 
 namespace nxd {
@@ -28,6 +29,8 @@ class ModuleStages : public PipelineStages {
 
   const std::vector<StageExecutor>& executors() const { return executors_; }  // of each chunk
   SharedParameters& shared() { return *shared_; }
+  // INVALID_STATE once a run has written to a buffer that other ranks' stages have copies of.
+  void check_buffers() const;
   // The root's that no stage uses, the same on all ranks.
   std::vector<std::shared_ptr<Parameter>> unused_parameters() const;
 
@@ -91,6 +94,8 @@ class ModuleStages : public PipelineStages {
   std::vector<StageExecutor> executors_;
   std::vector<std::vector<PipelineValue>> inputs_, outputs_;
   std::unique_ptr<SharedParameters> shared_;
+  std::unique_ptr<SharedBuffers> shared_buffers_;
+  std::shared_ptr<const std::string> parted_buffer_;  // the name of one whose copies have parted
   std::weak_ptr<DataParallel> ddp_;
 
   Module::Tensors batch_;

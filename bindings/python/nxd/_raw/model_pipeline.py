@@ -43,7 +43,8 @@ class PpOptions(TypedDict, total=False):
     # with TOKENS: 1: labels of ignore_index do not count; 0: of -100
     has_ignore_index: int
     ignore_index: int
-    # with TOKENS: 1: labels are used as they are; 0: the first label of a row predicts nothing
+    # with TOKENS: 1: labels are used as they are; 0: the first label of a row predicts nothing, but
+    # for a BERT
     labels_shifted: int
     # 1: every rank gets the loss of all data-parallel ranks; not with return_mb_loss
     broadcast_and_average_loss: int

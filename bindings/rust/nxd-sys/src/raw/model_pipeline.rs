@@ -54,7 +54,7 @@ pub struct nxd_pp_options_t {
     /// with TOKENS: 1: labels of ignore_index do not count; 0: of -100
     pub has_ignore_index: i32,
     pub ignore_index: i64,
-    /// with TOKENS: 1: labels are used as they are; 0: the first label of a row predicts nothing
+    /// with TOKENS: 1: labels are used as they are; 0: the first label of a row predicts nothing, but for a BERT
     pub labels_shifted: i32,
     /// 1: every rank gets the loss of all data-parallel ranks; not with return_mb_loss
     pub broadcast_and_average_loss: i32,
