@@ -120,6 +120,48 @@ class Shifted(nn.Module):
         return torch.cat([x[:, 1:], x[:, :1]], 1) * 0.5 + torch.stack([x, x.flip(1)], 0).mean(0)
 
 
+class Resized(nn.Module):
+    """Over positions: fewer of them, and as many again."""
+
+    def __init__(self, width, kind: str):
+        super().__init__()
+        self.inner, self.kind = nn.Conv1d(width, width, 3, padding=1), kind
+
+    def forward(self, x):
+        fewer = functional.avg_pool1d(self.inner(x.transpose(1, 2)), 2, ceil_mode=True)
+        return functional.interpolate(fewer, size=x.size(1), mode=self.kind).transpose(1, 2)
+
+
+class StepByStep(nn.Module):
+    """A cell in a loop over positions."""
+
+    def __init__(self, width):
+        super().__init__()
+        self.cell = nn.GRUCell(width, width)
+
+    def forward(self, x):
+        h, outputs = torch.zeros_like(x[:, 0]), []
+        for t in range(x.size(1)):
+            h = self.cell(x[:, t], h)
+            outputs.append(h)
+        return torch.stack(outputs, 1)
+
+
+class Branches(nn.Module):
+    """Submodules by names, and one of them under a second name."""
+
+    def __init__(self, width):
+        super().__init__()
+        self.each = nn.ModuleDict({"a": nn.Linear(width, width), "b": nn.GELU()})
+        self.again = self.each["a"]
+
+    def forward(self, x):
+        y = self.again(x) * 0.5
+        for inner in self.each.values():
+            y = y + inner(x)
+        return y
+
+
 ACTIVATIONS = [nn.GELU, nn.SiLU, nn.ReLU, nn.Tanh, nn.Hardswish, nn.ELU, nn.Mish, nn.Softplus, nn.PReLU]
 
 
@@ -129,7 +171,10 @@ def block(r, width):
         lambda: nn.Sequential(nn.Linear(width, 2 * width), r.choice(ACTIVATIONS)(), nn.Linear(2 * width, width)),
         lambda: OverTime(nn.Conv1d(width, width, 3, padding=1, groups=r.choice([1, 2, width]))),
         lambda: OverTime(nn.BatchNorm1d(width, track_running_stats=r.random() < 0.6)),
-        lambda: nn.LayerNorm(width),
+        lambda: nn.LayerNorm(width, elementwise_affine=r.random() < 0.6),
+        lambda: OverTime(nn.GroupNorm(2, width)),
+        lambda: OverTime(nn.ConvTranspose1d(width, width, 3, padding=1, groups=r.choice([1, 2]))),
+        lambda: Resized(width, r.choice(["nearest", "linear"])), lambda: StepByStep(width), lambda: Branches(width),
         lambda: Recurrent(width, r.choice(["LSTM", "GRU", "RNN"]), r.choice([1, 2]), r.random() < 0.4),
         lambda: MultiHead(width, r.choice([1, 2, 4]), r.random() < 0.5),
         lambda: nn.TransformerEncoderLayer(width, 2, 2 * width, dropout=0.0, batch_first=True,

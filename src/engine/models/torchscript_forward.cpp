@@ -9,6 +9,7 @@
 
 #include <algorithm>
 #include <exception>
+#include <functional>
 #include <string_view>
 #include <utility>
 
@@ -38,6 +39,10 @@ struct Run {
 };
 
 thread_local Run* run_of_thread = nullptr;
+
+// A task that the code forks is done where it is forked: on another thread it would find no run,
+// and neither would what comes after a wait for it.
+void run_at_once(std::function<void()> task) { task(); }
 
 class RunScope {
  public:
@@ -509,7 +514,7 @@ c10::IValue TorchscriptForward::run(std::vector<c10::IValue> arguments, const Ho
   const RunScope scope(run);
   const ScriptDeviceScope placing(device, constants_);
   try {
-    jit::InterpreterState(code_).run(arguments);
+    jit::InterpreterState(code_, &run_at_once).run(arguments);
   } catch (...) {
     if (run.failure) std::rethrow_exception(run.failure);
     throw;

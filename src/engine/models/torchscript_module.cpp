@@ -1,6 +1,7 @@
 #include "engine/models/torchscript_module.h"
 
 #include <ATen/ATen.h>
+#include <ATen/MemoryOverlap.h>
 #include <torch/csrc/jit/api/module.h>
 #include <torch/csrc/jit/ir/ir.h>
 #include <torch/csrc/jit/runtime/graph_executor.h>
@@ -15,6 +16,7 @@
 #include "core/checkpoint/file.h"
 #include "engine/layers/caller_parameter.h"
 #include "engine/models/torchscript_forward.h"
+#include "engine/models/torchscript_random.h"
 #include "engine/module/buffers.h"
 #include "engine/module/call_path.h"
 #include "engine/tensor/call_tracer.h"
@@ -51,7 +53,13 @@ class TorchscriptModule : public Module, public BufferHolder {
  public:
   // Equal values of two names are one parameter, which the first of them owns.
   using Owners = std::vector<std::pair<at::Tensor, std::shared_ptr<Parameter>>>;
-  TorchscriptModule(const LayerContext& at, jit::Module script, Owners& owners);
+  // A submodule of two names is one module, as in the file: what one call assigns the other finds.
+  using Modules = std::map<const c10::ivalue::Object*, std::shared_ptr<TorchscriptModule>>;
+  struct Known {
+    Owners owners;
+    Modules modules;
+  };
+  TorchscriptModule(const LayerContext& at, jit::Module script, Known& known);
 
   bool is_leaf() const override { return callees_.empty() || (code_ && code_->depends_on_mode()); }
   bool counts_outputs() const override { return true; }
@@ -82,6 +90,7 @@ class TorchscriptModule : public Module, public BufferHolder {
   };
 
   void add_parameters(const LayerContext& at, Owners& owners);
+  void add_children(const LayerContext& at, Known& known);
   void put_held(const HeldParameter& held, const at::Tensor& value);
   void move_attributes(at::Device device);
   void read_code();
@@ -98,21 +107,40 @@ class TorchscriptModule : public Module, public BufferHolder {
   std::vector<TorchscriptModule*> callees_;  // of the calls that are made here: of this tree
   std::vector<TorchscriptModule*> modes_;    // that its dropouts follow
   std::vector<HeldParameter> held_;
+  bool has_found_held_ = false;
   std::vector<std::string> attributes_;  // tensors that are neither parameters nor buffers
   std::string random_;                   // an operator that draws while training
 };
 
-TorchscriptModule::TorchscriptModule(const LayerContext& at, jit::Module script, Owners& owners)
+void check_buffer(const std::string& path, const at::Tensor& value) {
+  const at::ScalarType type = value.scalar_type();
+  if (value.layout() == at::kStrided && !at::isComplexType(type) && !at::isQIntType(type)) return;
+  fail(NXD_ERROR_UNSUPPORTED, "buffer ", path, ": expected dense real numbers or booleans, ",
+       "the file has ", c10::toString(type), " of layout ", value.layout());
+}
+
+TorchscriptModule::TorchscriptModule(const LayerContext& at, jit::Module script, Known& known)
     : Module(at.context, script_class_of(script)), script_(std::move(script)), site_(at.path) {
-  add_parameters(at, owners);
+  if (script_.hasattr("training") && script_.attr("training").isBool()) {
+    set_own_training(script_.attr("training").toBool());
+  }
+  add_parameters(at, known.owners);
   for (const auto& entry : script_.named_buffers(false)) {
+    check_buffer(join_path(at.path, entry.name), entry.value);
     add_buffer(*this, entry.name, entry.value.detach(), true);
   }
-  for (const auto& entry : script_.named_children()) {
-    add_child(entry.name,
-              std::make_shared<TorchscriptModule>(at.child(entry.name), entry.value, owners));
-  }
+  add_children(at, known);
   if (script_.find_method("forward")) read_code();
+}
+
+void TorchscriptModule::add_children(const LayerContext& at, Known& known) {
+  for (const auto& entry : script_.named_children()) {
+    auto& child = known.modules[entry.value._ivalue().get()];
+    if (!child) {
+      child = std::make_shared<TorchscriptModule>(at.child(entry.name), entry.value, known);
+    }
+    add_child(entry.name, child);
+  }
 }
 
 bool is_same_memory(const at::Tensor& a, const at::Tensor& b) {
@@ -126,6 +154,18 @@ std::shared_ptr<Parameter> owner_of(const TorchscriptModule::Owners& owners,
     if (is_same_memory(tensor, value)) return parameter;
   }
   return nullptr;
+}
+
+// Parameters that overlap otherwise, such as a weight and its transpose, would be two.
+void check_apart(const TorchscriptModule::Owners& owners, const std::string& path,
+                 const at::Tensor& value) {
+  for (const auto& [tensor, parameter] : owners) {
+    const at::MemOverlapStatus overlap = at::get_overlap_status(tensor, value);
+    if (overlap != at::MemOverlapStatus::Full && overlap != at::MemOverlapStatus::Partial) continue;
+    fail(NXD_ERROR_UNSUPPORTED, "parameter ", path, ": expected memory of its own, or all of ",
+         "another's in the same shape and order, the file has it share that of ",
+         parameter->canonical_name());
+  }
 }
 
 void TorchscriptModule::add_parameters(const LayerContext& at, Owners& owners) {
@@ -142,6 +182,7 @@ void TorchscriptModule::add_parameters(const LayerContext& at, Owners& owners) {
       add_parameter(entry.name, owner);
       continue;
     }
+    check_apart(owners, path, value);
     LayerContext place = at;
     place.dtype = type;
     Parameter& made = add_caller_parameter(*this, place, entry.name, value.sizes().vec());
@@ -152,6 +193,7 @@ void TorchscriptModule::add_parameters(const LayerContext& at, Owners& owners) {
 }
 
 void TorchscriptModule::find_held(const Owners& owners) {
+  if (std::exchange(has_found_held_, true)) return;
   const auto& type = *script_.type();
   for (size_t slot = 0; slot < type.numAttributes(); ++slot) {
     if (type.is_parameter(slot) || type.is_buffer(slot) || type.getAttribute(slot)->is_module()) {
@@ -423,37 +465,6 @@ Tensors TorchscriptModule::forward(const Tensors& inputs, size_t n_outputs) {
   return outputs;
 }
 
-// An operator that draws, and when.
-struct RandomOperator {
-  std::string name;
-  bool in_training_only = false;  // as a dropout
-};
-
-// The first operator of a graph, with its blocks, whose values are no function of its inputs. An
-// operator that drops is none where it drops nothing.
-std::optional<RandomOperator> random_operator(at::ArrayRef<const jit::Block*> blocks) {
-  for (const jit::Block* block : blocks) {
-    for (const jit::Node* node : block->nodes()) {
-      if (auto found = random_operator(node->blocks())) return found;
-      const c10::FunctionSchema* schema = node->maybeSchema();
-      std::string name = node->kind().toQualString();
-      if (name.rfind("nxd::", 0) == 0) continue;
-      bool drops = name.find("dropout") != std::string::npos;
-      bool none = false;
-      for (size_t i = 0; schema && i < schema->arguments().size(); ++i) {
-        const std::string& argument = schema->arguments()[i].name();
-        const bool is_dropout = argument.rfind("dropout", 0) == 0;  // of a recurrence, of attention
-        if (!is_dropout && !(drops && argument == "p")) continue;
-        drops = true;
-        const auto probability = jit::toIValue(node->input(i));
-        none = probability && probability->isDouble() && probability->toDouble() == 0;
-      }
-      if ((drops && !none) || (!drops && node->isNondeterministic())) return {{name, drops}};
-    }
-  }
-  return std::nullopt;
-}
-
 // Code that makes no calls of submodules has that of all below.
 void find_random(TorchscriptModule& module) {
   if (!module.code() || !module.code()->callees().empty()) {
@@ -462,13 +473,21 @@ void find_random(TorchscriptModule& module) {
     }
   }
   if (!module.code()) return;
-  const auto found = random_operator(module.code()->graph().block());
+  const auto found = find_random_operator(module.code()->graph(), module.script());
   if (!found) return;
   if (!found->in_training_only) {
     fail(NXD_ERROR_UNSUPPORTED, module.class_name(), ": ", found->name,
          " draws random numbers of libtorch's own, which no layout of ranks repeats");
   }
   module.set_random(found->name);
+}
+
+// A call from outside is one of the forward alone.
+void check_without_hooks(const jit::Module& root) {
+  const auto& type = *root.type();
+  if (type.getForwardHooks().empty() && type.getForwardPreHooks().empty()) return;
+  fail(NXD_ERROR_UNSUPPORTED, script_class_of(root), ": expected a root without forward hooks, ",
+       "which are run where a forward calls the module; make it a submodule of another");
 }
 
 }  // namespace
@@ -484,12 +503,13 @@ std::shared_ptr<Module> load_torchscript(const std::shared_ptr<Context>& context
     fail(NXD_ERROR_INVALID_ARGUMENT, path,
          ": expected a file of torch.jit.save: ", first_lines(error.what()));
   }
-  TorchscriptModule::Owners owners;
+  check_without_hooks(script);
+  TorchscriptModule::Known known;
   const at::NoGradGuard no_grad;
   // The values are there: nothing is deferred.
   auto root = std::make_shared<TorchscriptModule>(LayerContext{.context = context},
-                                                  std::move(script), owners);
-  root->find_held(owners);
+                                                  std::move(script), known);
+  root->find_held(known.owners);
   find_random(*root);
   return root;
 }

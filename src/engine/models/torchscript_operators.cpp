@@ -13,6 +13,7 @@
 #include "engine/functional/score_mask.h"
 #include "engine/layers/dropout.h"
 #include "engine/layers/random_values.h"
+#include "engine/ops/autocast.h"
 #include "engine/ops/compute.h"
 #include "engine/tensor/call_tracer.h"
 
@@ -266,6 +267,7 @@ at::Tensor attend(const ScriptSite& site, const ScriptAttention& attention) {
   for (at::Tensor* x : {&form.q, &form.k, &form.v, &form.mask}) x->reset();
   const Tensors inputs = {attention.q, attention.k, attention.v, attention.mask};
   const auto run = [=](const Tensors& given) {
+    const AutocastPause as_written;  // the operators around it are as well
     ScriptAttention now = form;
     now.q = given[0];
     now.k = given[1];

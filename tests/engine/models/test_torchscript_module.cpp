@@ -418,6 +418,9 @@ void parameters_in_lists(void**) {
 void refused(void**) {
   const File noise(function("Noise", "x + torch.randperm(6).to(x.dtype)"));
   const File halves(linear("Half", 6, 6, at::kHalf));
+  jit::Module complex = linear("Complex", 6, 6, at::kDouble);
+  complex.register_buffer("turns", at::zeros({3}, at::kComplexDouble));
+  const File turns(complex);
   const File raising(function("Raise", "torch.matmul(x, torch.ones([7, 7], dtype=x.dtype))"));
   const std::string text = noise.directory.path() + "/text.pt";
   std::ofstream(text) << "no archive";
@@ -433,6 +436,7 @@ void refused(void**) {
     NXD_TEST_REFUSED(open(text + "x"), NXD_ERROR_IO, "text.ptx");
     NXD_TEST_REFUSED(open(text), argument, "torch.jit.save");
     NXD_TEST_REFUSED(open(halves.path), unsupported, "parameter weight");
+    NXD_TEST_REFUSED(open(turns.path), unsupported, "buffer turns: expected dense real numbers");
     NXD_TEST_REFUSED(open(noise.path), unsupported, "randperm");
     const Tensor x = rows(0, 2);
     nxd_tensor_t *inputs[] = {x.get()}, *y = nullptr;

@@ -317,6 +317,26 @@ void rms_norm(void**) {
   }
 }
 
+// Automatic casts leave the module as it is, in the kernels, too.
+void as_written_under_casts(void**) {
+  const File file(module_of(kCases[1], at::kFloat, kCases[1].rest));
+  on_ranks<int>(Layout{1}, 3, [&](nxd_context_t* ctx) {
+    const Module model = load(ctx, file.path);
+    const Tensor x = rows(0, 2);
+    std::vector<double> losses;
+    for (const nxd_dtype_t casts : {NXD_DTYPE_INVALID, NXD_DTYPE_BF16}) {
+      nxd_tensor_t *inputs[] = {x.get()}, *out = nullptr;
+      nxd_dtype_t before = NXD_DTYPE_INVALID;
+      NXD_TEST_OK(nxd_set_autocast(casts, &before));
+      const bool ran = NXD_TEST_OK(nxd_module_forward(model.get(), inputs, 1, &out, 1));
+      NXD_TEST_OK(nxd_set_autocast(before, nullptr));
+      if (ran) losses.push_back(item(Tensor(out).get()));
+    }
+    NXD_TEST_CHECK(losses.size() == 2 && losses[0] == losses[1]);
+    return 0;
+  });
+}
+
 void bad_calls(void**) {
   Case c = kCases[0];
   const File both(module_of(c, at::kFloat, "mask, 0.0, True"));
@@ -355,7 +375,8 @@ int main() {
   const CMUnitTest tests[] = {
       cmocka_unit_test(as_defined),       cmocka_unit_test(dropout),
       cmocka_unit_test(masks_by_kernels), cmocka_unit_test(in_any_layout),
-      cmocka_unit_test(rms_norm),         cmocka_unit_test(bad_calls),
+      cmocka_unit_test(rms_norm),         cmocka_unit_test(as_written_under_casts),
+      cmocka_unit_test(bad_calls),
   };
   return cmocka_run_group_tests(tests, nullptr, nullptr);
 }

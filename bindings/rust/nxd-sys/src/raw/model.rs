@@ -74,11 +74,14 @@ extern "C" {
     /// forward calls with tensors alone are called one by one: there nxd_pp_create may cut it, and
     /// nxd_apply_checkpoint begin. Outputs are the tensors that it gives, also within tuples, lists and
     /// dictionaries. Dropout draws as nxd_layer_create_dropout's layer of the module's path does, and
-    /// other bits at each further call of a forward; so do rand, randn and their like. It is on the
-    /// CPU; nxd_move_model_to_device moves it, and the tensors that its code makes go with it.
-    /// @return NXD_OK; IO; INVALID_ARGUMENT (no such file); UNSUPPORTED (a parameter that is no dense
-    /// F32, F64 or BF16; a forward that draws random numbers otherwise: alpha dropout and
-    /// dropouts of packed sequences are rejected by a forward in training, the others here).
+    /// other bits at each further call of a forward; so do rand, randn and their like. Modules
+    /// are in training or evaluation mode as the file has them. It is on the CPU;
+    /// nxd_move_model_to_device moves it, and the tensors that its code makes go with it.
+    /// @return NXD_OK; IO; INVALID_ARGUMENT (a file of another kind); UNSUPPORTED (a parameter that is
+    /// no dense F32, F64 or BF16, or that shares memory otherwise than as one tensor under two
+    /// names; a root with forward hooks; a forward that draws random numbers otherwise: alpha
+    /// dropout and dropouts of packed sequences are rejected by a forward in training, the
+    /// others here).
     /// @since 0.1
     pub fn nxd_model_from_torchscript(ctx: *mut nxd_context_t, path: *const c_char, out_module: *mut *mut nxd_module_t) -> nxd_status_t;
 

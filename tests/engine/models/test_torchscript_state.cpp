@@ -1,0 +1,212 @@
+// TorchScript modules as objects: modes of the file, submodules of two names, tensors that share
+// memory, tasks that code forks, hooks of the root.
+#include <torch/csrc/jit/serialization/import.h>
+
+#include "capi/pipeline_support.h"
+#include "support/torchscript_file.h"
+
+#include "support/check.h"
+
+using namespace nxd_test;
+
+namespace {
+
+std::vector<double> run(nxd_module_t* module, const Tensor& x) {
+  nxd_tensor_t *inputs[] = {x.get()}, *out = nullptr;
+  if (!NXD_TEST_OK(nxd_module_forward(module, inputs, 1, &out, 1))) return {};
+  return values(Tensor(out).get());
+}
+
+at::Tensor tensor_of(const Tensor& x) { return numbers_of(values(x.get())).reshape({-1, 6}); }
+
+jit::Module with_mode(const char* name, bool training) {
+  jit::Module made(std::string("__torch__.") + name);
+  made.register_attribute("training", c10::BoolType::get(), training);
+  made.define(R"(
+    def forward(self, x: Tensor) -> Tensor:
+      return x * (2.0 if self.training else 3.0)
+  )");
+  return made;
+}
+
+// A part that was in evaluation mode in the file is so here.
+void modes_of_the_file(void**) {
+  jit::Module chain("__torch__.Chain");
+  chain.register_attribute("training", c10::BoolType::get(), true);
+  chain.register_module("on", with_mode("On", true));
+  chain.register_module("off", with_mode("Off", false));
+  chain.define(R"(
+    def forward(self, x: Tensor) -> Tensor:
+      return self.off.forward(self.on.forward(x))
+  )");
+  const File file(chain);
+  on_ranks<int>(Layout{1}, 3, [&](nxd_context_t* ctx) {
+    const Module model = load(ctx, file.path);
+    const Tensor x = rows(0, 2);
+    const std::string saved = file.directory.path() + "/again.pt";
+    check_values("modes", run(model.get(), x), values_of(tensor_of(x) * 6), 1e-12);
+    NXD_TEST_OK(nxd_model_save_torchscript(model.get(), saved.c_str()));
+    check_values("saved modes", run(load(ctx, saved).get(), x), values_of(tensor_of(x) * 6), 1e-12);
+    NXD_TEST_OK(nxd_module_set_training(model.get(), 1));
+    check_values("training", run(model.get(), x), values_of(tensor_of(x) * 4), 1e-12);
+    NXD_TEST_OK(nxd_module_set_training(model.get(), 0));
+    check_values("evaluation", run(model.get(), x), values_of(tensor_of(x) * 9), 1e-12);
+    return 0;
+  });
+}
+
+// Gives its running mean, which it assigns.
+jit::Module averaging() {
+  jit::Module made("__torch__.Averaging");
+  made.register_buffer("mean", at::zeros({6}, at::kDouble));
+  made.define(R"(
+    def forward(self, x: Tensor) -> Tensor:
+      self.mean = self.mean * 0.5 + torch.mean(x.detach(), [0])
+      return x + self.mean
+  )");
+  return made;
+}
+
+jit::Module twice() {
+  jit::Module made("__torch__.Twice");
+  const jit::Module part = averaging();
+  made.register_module("inner", linear("Inner", 6, 6, at::kDouble));
+  made.register_module("first", part);
+  made.register_module("second", part);
+  made.define(R"(
+    def forward(self, x: Tensor) -> Tensor:
+      return torch.mean(torch.tanh(self.second.forward(self.inner.forward(self.first.forward(x)))))
+  )");
+  return made;
+}
+
+// One submodule of two names: a call by the one finds what a call by the other has assigned.
+void submodules_of_two_names(void**) {
+  const File file(twice());
+  const std::string weights = file.directory.path() + "/weights.safetensors";
+  jit::Module own = jit::load(file.path);
+  std::vector<std::vector<double>> want;
+  for (int call = 0; call < 3; ++call) {
+    want.push_back(values_of(own.forward({tensor_of(rows(0, 4))}).toTensor()));
+  }
+  on_ranks<int>(Layout{1}, 3, [&](nxd_context_t* ctx) {
+    const Module model = load(ctx, file.path);
+    const Tensor x = rows(0, 4);
+    for (int call = 0; call < 2; ++call) {
+      check_values("call", run(model.get(), x), want[static_cast<size_t>(call)], 1e-12);
+    }
+    NXD_TEST_OK(nxd_module_save_safetensors(model.get(), weights.c_str()));
+    const Module again = load(ctx, file.path);
+    NXD_TEST_OK(nxd_module_load_safetensors(again.get(), weights.c_str(), 1, nullptr));
+    check_values("loaded", run(again.get(), x), want[2], 1e-12);
+    return 0;
+  });
+}
+
+// Each stage has a copy of a buffer that both write to. No rank goes on with one of two.
+void buffers_of_two_stages(void**) {
+  const File file(twice());
+  on_pipeline_ranks({1, 2, 1}, [&](nxd_context_t* ctx, int) {
+    const Module model = load(ctx, file.path);
+    const char* const cut = "inner";
+    nxd_pp_options_t options = NXD_PP_OPTIONS_INIT;
+    options.num_microbatches = 2;
+    options.pipeline_cuts = &cut;
+    options.num_cuts = 1;
+    std::vector<Tensor> batch;
+    batch.push_back(rows(0, 4));
+    const Pipeline pp = make_pipeline(model.get(), batch, options);
+    if (!pp) return;
+    const auto given = handles(batch);
+    NXD_TEST_OK(nxd_pp_run_train(pp.get(), given.data(), 1, nullptr));
+    NXD_TEST_REFUSED(nxd_pp_run_eval(pp.get(), given.data(), 1, nullptr, nullptr, 0),
+                     NXD_ERROR_INVALID_STATE, "buffer first.mean");
+  });
+}
+
+// Weights that share memory, but not as one tensor under two names.
+void other_views(void**) {
+  const at::Tensor weight = numbers({6, 6}, 1);
+  jit::Module made = linear("Views", 6, 6, at::kDouble);
+  made.register_parameter("all", weight.requires_grad_(), false);
+  made.register_parameter("turned", weight.detach().t().requires_grad_(), false);
+  jit::Module apart("__torch__.Apart");
+  apart.register_parameter("top", weight.detach().narrow(0, 0, 3).requires_grad_(), false);
+  apart.register_parameter("rest", weight.detach().narrow(0, 3, 3).requires_grad_(), false);
+  apart.define(R"(
+    def forward(self, x: Tensor) -> Tensor:
+      return torch.matmul(x[:, :3], self.top) + torch.matmul(x[:, 3:], self.rest)
+  )");
+  const File file(made), parts(apart);
+  on_ranks<int>(Layout{1}, 3, [&](nxd_context_t* ctx) {
+    nxd_module_t* out = nullptr;
+    NXD_TEST_REFUSED(nxd_model_from_torchscript(ctx, file.path.c_str(), &out),
+                     NXD_ERROR_UNSUPPORTED, "share that of all");
+    const Module model = load(ctx, parts.path);
+    const Tensor x = rows(0, 2);
+    check_values("parts", run(model.get(), x), values_of(at::matmul(tensor_of(x), weight)), 1e-12);
+    return 0;
+  });
+}
+
+// A task of another thread would find nothing of this run: what it calls, and what comes behind.
+void forked_tasks(void**) {
+  jit::Module made("__torch__.Forks");
+  made.register_module("inner", linear("Inner", 6, 6, at::kDouble));
+  made.register_module("outer", linear("Outer", 6, 6, at::kDouble));
+  made.register_attribute("training", c10::BoolType::get(), true);
+  made.define(R"(
+    def forward(self, x: Tensor) -> Tensor:
+      task = fork(self.inner.forward, x)
+      y = self.outer.forward(x)
+      z = wait(task)
+      return self.outer.forward(torch.dropout(y + z, 0.0, self.training))
+  )");
+  jit::Module dropping("__torch__.Drops");
+  jit::Module inner = function("Drop", "torch.dropout(x, 0.5, self.training)");
+  dropping.register_module("inner", inner);
+  dropping.define(R"(
+    def forward(self, x: Tensor) -> Tensor:
+      return wait(fork(self.inner.forward, x))
+  )");
+  const File file(made), drops(dropping);
+  jit::Module own = jit::load(file.path);
+  const std::vector<double> want = values_of(own.forward({tensor_of(rows(0, 4))}).toTensor());
+  on_ranks<int>(Layout{1}, 3, [&](nxd_context_t* ctx) {
+    const Module model = load(ctx, file.path), other = load(ctx, drops.path);
+    const Tensor x = rows(0, 4);
+    for (int call = 0; call < 20; ++call) check_values("fork", run(model.get(), x), want, 1e-12);
+    nxd_tensor_t *inputs[] = {x.get()}, *y = nullptr;
+    NXD_TEST_REFUSED(nxd_module_forward(other.get(), inputs, 1, &y, 1), NXD_ERROR_UNSUPPORTED,
+                     "dropout");
+    return 0;
+  });
+}
+
+// A hook of the root is run by whoever calls the root, and a forward is not.
+void hooks_of_the_root(void**) {
+  jit::Module made = linear("Hooked", 6, 6, at::kDouble);
+  made.define(R"(
+    def doubled(self, given: Tuple[Tensor], y: Tensor) -> Tensor:
+      return y * 2.0
+  )");
+  made.type()->addForwardHook(made.type()->findMethod("doubled"));
+  const File file(made);
+  on_ranks<int>(Layout{1}, 3, [&](nxd_context_t* ctx) {
+    nxd_module_t* out = nullptr;
+    NXD_TEST_REFUSED(nxd_model_from_torchscript(ctx, file.path.c_str(), &out),
+                     NXD_ERROR_UNSUPPORTED, "Hooked: expected a root without forward hooks");
+    return 0;
+  });
+}
+
+}  // namespace
+
+int main(void) {
+  const CMUnitTest tests[] = {
+      cmocka_unit_test(modes_of_the_file),     cmocka_unit_test(submodules_of_two_names),
+      cmocka_unit_test(buffers_of_two_stages), cmocka_unit_test(other_views),
+      cmocka_unit_test(forked_tasks),          cmocka_unit_test(hooks_of_the_root),
+  };
+  return cmocka_run_group_tests(tests, nullptr, nullptr);
+}
