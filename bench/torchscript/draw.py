@@ -147,6 +147,19 @@ class StepByStep(nn.Module):
         return torch.stack(outputs, 1)
 
 
+class Forked(nn.Module):
+    """A task beside the rest, and a submodule behind both."""
+
+    def __init__(self, width):
+        super().__init__()
+        self.one, self.other = nn.Linear(width, width), nn.Linear(width, width)
+
+    def forward(self, x):
+        task = torch.jit.fork(self.one, x)
+        y = self.other(x)
+        return self.other(torch.jit.wait(task) + y).tanh()
+
+
 class Branches(nn.Module):
     """Submodules by names, and one of them under a second name."""
 
@@ -175,6 +188,7 @@ def block(r, width):
         lambda: OverTime(nn.GroupNorm(2, width)),
         lambda: OverTime(nn.ConvTranspose1d(width, width, 3, padding=1, groups=r.choice([1, 2]))),
         lambda: Resized(width, r.choice(["nearest", "linear"])), lambda: StepByStep(width), lambda: Branches(width),
+        lambda: Forked(width),
         lambda: Recurrent(width, r.choice(["LSTM", "GRU", "RNN"]), r.choice([1, 2]), r.random() < 0.4),
         lambda: MultiHead(width, r.choice([1, 2, 4]), r.random() < 0.5),
         lambda: nn.TransformerEncoderLayer(width, 2, 2 * width, dropout=0.0, batch_first=True,

@@ -174,7 +174,9 @@ class BuffersBefore {
     BufferValues out;
     for (const Before& each : before_) {
       const at::Tensor& now = each.buffer->value;
-      if (now.is_same(each.tensor) && version_of(now) == each.version) continue;
+      const bool is_same = now.is_same(each.tensor) && version_of(now) == each.version;
+      // A batch norm's running statistics change without a new version.
+      if (is_same && (!now.is_cpu() || at::equal(now, each.value))) continue;
       out.emplace_back(each.buffer, each.value);
     }
     return out;

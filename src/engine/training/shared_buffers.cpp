@@ -1,5 +1,8 @@
 #include "engine/training/shared_buffers.h"
 
+#include <ATen/ATen.h>
+
+#include <exception>
 #include <map>
 #include <set>
 
@@ -27,6 +30,15 @@ std::map<const Buffer*, std::set<int>> users_of_buffers(const Graph& graph,
 
 uint32_t write_count(const at::Tensor& tensor) { return static_cast<uint32_t>(tensor._version()); }
 
+// Without memory to compare them they are taken for alike.
+bool differs(const at::Tensor& a, const at::Tensor& b) noexcept {
+  try {
+    return !at::equal(a, b);
+  } catch (const std::exception&) {
+    return false;
+  }
+}
+
 }  // namespace
 
 SharedBuffers::SharedBuffers(const Module& root, const Graph& graph, const Partition& partition,
@@ -40,9 +52,10 @@ SharedBuffers::SharedBuffers(const Module& root, const Graph& graph, const Parti
   }
 }
 
-void SharedBuffers::begin_run() noexcept {
+void SharedBuffers::begin_run() {
   for (Shared& each : shared_) {
     each.tensor = each.buffer->value;
+    each.value = each.tensor.detach().clone();
     each.version = write_count(each.tensor);
   }
 }
@@ -51,6 +64,8 @@ std::shared_ptr<const std::string> SharedBuffers::written() const noexcept {
   for (const Shared& each : shared_) {
     const at::Tensor& now = each.buffer->value;
     if (!now.is_same(each.tensor) || write_count(now) != each.version) return each.name;
+    // A batch norm's running statistics change without a new version.
+    if (each.value.defined() && now.is_cpu() && differs(now, each.value)) return each.name;
   }
   return nullptr;
 }

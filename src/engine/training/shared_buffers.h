@@ -20,14 +20,14 @@ class SharedBuffers {
                 const PipelineShape& shape, int rank);
 
   // Around a run. The latter gives the name of a buffer that was written to, null for none.
-  void begin_run() noexcept;
+  void begin_run();
   std::shared_ptr<const std::string> written() const noexcept;
 
  private:
   struct Shared {
     std::shared_ptr<const std::string> name;
     std::shared_ptr<Buffer> buffer;
-    at::Tensor tensor{};  // as the run found it
+    at::Tensor tensor{}, value{};  // as the run found them
     uint32_t version = 0;
   };
   std::vector<Shared> shared_;
