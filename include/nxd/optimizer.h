@@ -113,12 +113,13 @@ typedef struct nxd_update {
   const char* parameter; /**< name */
   int64_t begin;         /**< the first element's index within this rank's parameter */
   int64_t count;         /**< elements */
-  nxd_dtype_t dtype;     /**< of param and states: F32 or F64; BF16 for bf16_update NEAREST */
+  nxd_dtype_t dtype;     /**< of param: F32 or F64; BF16 for bf16_update NEAREST */
   nxd_dtype_t grad_dtype;
   void* param;
   const void* grad;
   double grad_scale;    /**< the gradient is to be multiplied by this first */
-  void* const* states;  /**< num_states arrays, F32 or F64, zeros at the first update */
+  void* const* states;  /**< num_states arrays, F64 for a param of F64, else F32; zeros at the
+                             first update */
   double learning_rate; /**< with the schedule's factor */
   double weight_decay;
   int64_t step; /**< of this parameter, 1 for its first update */

@@ -65,7 +65,7 @@ class Op(EngineHandle):
             ints = ffi.new("int64_t[]", list(values) or 1)
             check(engine.nxd_op_set_ints(self.pointer, key, ints, len(values)))
 
-    def __call__(self, *positional: Any, **named: Any) -> Any:
+    def __call__(self, /, *positional: Any, **named: Any) -> Any:
         """Runs it; gives its result, or a tuple of them."""
         if len(positional) > len(self._names):
             raise InvalidArgument(f"{self.schema}: {len(positional)} arguments")

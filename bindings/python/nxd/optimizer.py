@@ -151,7 +151,8 @@ class Update:
 def _update(update: Any, held: Any) -> None:
     rule, n_states = ffi.from_handle(held)
     shape, dtype = (update.count,), DType(update.dtype)
-    states = [over_memory(update.states[i], shape, dtype) for i in range(n_states)]
+    wide = DType.F64 if dtype is DType.F64 else DType.F32
+    states = [over_memory(update.states[i], shape, wide) for i in range(n_states)]
     rule(Update(text(update.parameter), update.begin, over_memory(update.param, shape, dtype),
                 over_memory(update.grad, shape, DType(update.grad_dtype), writable=False), states,
                 update.grad_scale, update.learning_rate, update.weight_decay, update.step))

@@ -231,6 +231,26 @@ class Optimizers(unittest.TestCase):
         on_ranks(check)
         self.assertEqual(seen, {(n, s) for n in ("w", "b") for s in range(1, STEPS + 1)})
 
+    def test_custom_rule_on_bf16(self):
+        """Values are words of bf16, and states f32."""
+        def rule(update):
+            state, = update.states
+            seen.append((update.param.dtype, state.dtype, state.tolist()))
+            state += np.arange(1, 4)
+            update.param[:] = 0x4000
+
+        with nxd.Context() as context:
+            params = {"w": np.full(3, 0x3f80, np.uint16)}
+            grads = {"w": np.zeros(3, "f4")}
+            ddp = nxd.Ddp.over_arrays(context, params, grads, dtype="bf16")
+            optimizer = nxd.CustomOptimizer(ddp, rule, num_states=1, bf16_update="nearest")
+            seen = []
+            for _ in range(2):
+                optimizer.step()
+        self.assertEqual(seen, [(np.uint16, np.float32, [0, 0, 0]),
+                                (np.uint16, np.float32, [1, 2, 3])])
+        self.assertEqual(params["w"].tolist(), [0x4000] * 3)
+
     def test_exception_of_a_rule(self):
         def rule(update):
             raise ZeroDivisionError(update.parameter)

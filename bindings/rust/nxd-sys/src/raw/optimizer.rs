@@ -260,14 +260,14 @@ pub struct nxd_update_t {
     pub begin: i64,
     /// elements
     pub count: i64,
-    /// of param and states: F32 or F64; BF16 for bf16_update NEAREST
+    /// of param: F32 or F64; BF16 for bf16_update NEAREST
     pub dtype: nxd_dtype_t,
     pub grad_dtype: nxd_dtype_t,
     pub param: *mut c_void,
     pub grad: *const c_void,
     /// the gradient is to be multiplied by this first
     pub grad_scale: f64,
-    /// num_states arrays, F32 or F64, zeros at the first update
+    /// num_states arrays, F64 for a param of F64, else F32; zeros at the first update
     pub states: *const *mut c_void,
     /// with the schedule's factor
     pub learning_rate: f64,
