@@ -11,6 +11,14 @@
 namespace nxd {
 namespace {
 
+// Graphs whose buffers are gone, and tensors that were overwritten since they were saved: the
+// arguments are right, the order of calls is not.
+bool says_wrong_order(std::string_view message) {
+  return message.find("Trying to backward through the graph a second time") !=
+             std::string_view::npos ||
+         message.find("has been modified by an inplace operation") != std::string_view::npos;
+}
+
 nxd_status_t status_of(const c10::Error& error) {
   const std::string_view message = error.what_without_backtrace();
   if (dynamic_cast<const c10::OutOfMemoryError*>(&error) || compat::says_out_of_memory(message)) {
@@ -21,14 +29,7 @@ nxd_status_t status_of(const c10::Error& error) {
     return NXD_ERROR_UNSUPPORTED;
   }
   if (message.find("INTERNAL ASSERT FAILED") != std::string_view::npos) return NXD_ERROR_INTERNAL;
-  // Graphs whose buffers are gone, and tensors that were overwritten since they were saved: the
-  // arguments are right, the order of calls is not.
-  if (message.find("Trying to backward through the graph a second time") !=
-          std::string_view::npos ||
-      message.find("has been modified by an inplace operation") != std::string_view::npos) {
-    return NXD_ERROR_INVALID_STATE;
-  }
-  return NXD_ERROR_INVALID_ARGUMENT;
+  return says_wrong_order(message) ? NXD_ERROR_INVALID_STATE : NXD_ERROR_INVALID_ARGUMENT;
 }
 
 // Rethrows the exception being handled as an Error with the status that fits it: libtorch's own,
@@ -47,6 +48,10 @@ void rethrow_translated() {
     throw Error(NXD_ERROR_INVALID_ARGUMENT, e.what());
   } catch (const std::invalid_argument& e) {
     throw Error(NXD_ERROR_INVALID_ARGUMENT, e.what());
+  } catch (const std::runtime_error& e) {
+    // Nodes that have freed what they saved throw no c10::Error.
+    if (says_wrong_order(e.what())) throw Error(NXD_ERROR_INVALID_STATE, e.what());
+    throw;
   }
 }
 

@@ -147,6 +147,44 @@ static void recording_is_switched_off_and_on(void** state) {
   nxd_tensor_destroy(x);
 }
 
+/* Such a view says that it requires a gradient, since its base does, and none comes to it. */
+static void views_made_without_recording_have_no_gradient(void** state) {
+  (void)state;
+  nxd_tensor_t *x = leaf_f32(2, (const float[]){3, -2}), *seen = NULL, *grads[2] = {x, x};
+  OK(nxd_set_grad_enabled(0, NULL));
+  OK(nxd_op_call("t", NULL, &x, 1, &seen, 1));
+  OK(nxd_set_grad_enabled(1, NULL));
+  assert_int_equal(requires_grad(seen), 1);
+  nxd_tensor_t *y = product(x, x), *s = call1("sum", y), *in[] = {seen, x};
+  OK(nxd_grad(&s, NULL, 1, in, 1, 1, grads));
+  assert_null(grads[0]);
+  OK(nxd_grad(&s, NULL, 1, in, 2, 0, grads));
+  assert_null(grads[0]);
+  assert_true(element(grads[1], 0) == 6 && element(grads[1], 1) == -4);
+  nxd_tensor_destroy(grads[1]);
+  OK(nxd_tensor_share_grad(x, &grads[1]));
+  assert_null(grads[1]);
+  REFUSED(nxd_backward(&seen, &x, 1, 0), NXD_ERROR_INVALID_ARGUMENT, "outputs[0]");
+  nxd_tensor_destroy(s);
+  nxd_tensor_destroy(y);
+  nxd_tensor_destroy(seen);
+  nxd_tensor_destroy(x);
+}
+
+/* The node of a tensor that was written by a view reports it by another exception of libtorch's. */
+static void a_second_pass_through_a_written_view_is_a_wrong_order(void** state) {
+  (void)state;
+  nxd_tensor_t *x = leaf_f32(2, (const float[]){3, -2}), *y = product(x, x), *grad = NULL;
+  nxd_tensor_t *view = call1("t", y), *written = call1("square_", view);
+  OK(nxd_backward(&y, &x, 1, 0));
+  REFUSED(nxd_backward(&y, &x, 1, 0), NXD_ERROR_INVALID_STATE, "second time");
+  REFUSED(nxd_grad(&y, &x, 1, &x, 1, 0, &grad), NXD_ERROR_INVALID_STATE, "second time");
+  nxd_tensor_destroy(written);
+  nxd_tensor_destroy(view);
+  nxd_tensor_destroy(y);
+  nxd_tensor_destroy(x);
+}
+
 static void overwritten_tensors_are_noticed(void** state) {
   (void)state;
   nxd_tensor_t* x = leaf_f32(1, (const float[]){3});
@@ -213,6 +251,8 @@ int main(void) {
       cmocka_unit_test(gradients_leave_leaves_alone),
       cmocka_unit_test(gradients_agree_with_finite_differences),
       cmocka_unit_test(recording_is_switched_off_and_on),
+      cmocka_unit_test(views_made_without_recording_have_no_gradient),
+      cmocka_unit_test(a_second_pass_through_a_written_view_is_a_wrong_order),
       cmocka_unit_test(overwritten_tensors_are_noticed),
       cmocka_unit_test(wrong_leaves_and_gradients_are_refused),
   };

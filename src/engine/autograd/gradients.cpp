@@ -53,13 +53,19 @@ void check_like(const at::Tensor& grad, const at::Tensor& tensor, const std::str
                  tensor.device().str(), " of ", what, ", got ", grad.device().str());
 }
 
+// False for a view that was made while nothing was recorded: it requires a gradient where its base
+// does, and none comes to it.
+bool has_edge(const at::Tensor& tensor) {
+  return tensor.requires_grad() && torch::autograd::impl::gradient_edge(tensor).is_valid();
+}
+
 // Gradients of the outputs, with the ones put in that the caller left out.
 std::vector<at::Tensor> checked_grads(const std::vector<at::Tensor>& outputs,
                                       const std::vector<at::Tensor>& grads) {
   check_argument(!outputs.empty(), "num_outputs: expected at least 1, got 0");
   std::vector<at::Tensor> out(outputs.size());
   for (size_t i = 0; i < outputs.size(); ++i) {
-    check_argument(outputs[i].requires_grad(), "outputs[", i,
+    check_argument(has_edge(outputs[i]), "outputs[", i,
                    "]: it was not recorded and does not require a gradient");
     if (grads[i].defined()) {
       check_like(grads[i], outputs[i], text("grads[", i, "]"), "the output");
@@ -158,16 +164,28 @@ std::vector<at::Tensor> run_gradients(const std::vector<at::Tensor>& outputs,
   for (size_t i = 0; i < inputs.size(); ++i) {
     check_argument(inputs[i].requires_grad(), "inputs[", i, "]: it does not require a gradient");
   }
+  std::vector<size_t> places;
+  std::vector<at::Tensor> in_graph;
+  for (size_t i = 0; i < inputs.size(); ++i) {
+    if (!has_edge(inputs[i])) continue;
+    places.push_back(i);
+    in_graph.push_back(inputs[i]);
+  }
+  std::vector<at::Tensor> out(inputs.size());
+  // The engine takes no inputs for a pass that accumulates into leaves.
+  if (in_graph.empty()) return out;
   const PassOnThisThread pass;
   const OwnProducts own_products;
   std::vector<at::Tensor> found =
       engine_for(outputs).execute(edges_of(outputs), given, retain_graph, /*create_graph=*/false,
-                                  /*accumulate_grad=*/false, edges_of(inputs));
+                                  /*accumulate_grad=*/false, edges_of(in_graph));
   const at::NoGradGuard no_grad;
-  for (at::Tensor& grad : found) {
+  for (size_t k = 0; k < found.size(); ++k) {
+    at::Tensor& grad = found[k];
     if (grad.defined() && (grad.use_count() > 1 || is_shared(grad))) grad = grad.clone();
+    out[places[k]] = std::move(grad);
   }
-  return found;
+  return out;
 }
 
 void own_gradient(const at::Tensor& leaf, size_t tensors) {

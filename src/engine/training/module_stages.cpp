@@ -257,11 +257,15 @@ void ModuleStages::differentiate(int chunk, int microbatch, Stash& stash,
   std::vector<torch::autograd::Edge> roots;
   std::vector<at::Tensor> grads;
   if (is_last(chunk)) {
-    if (!stash.loss.requires_grad()) return;
+    const torch::autograd::Edge root = stash.loss.requires_grad()
+                                           ? torch::autograd::impl::gradient_edge(stash.loss)
+                                           : torch::autograd::Edge();
+    // A view that was made while nothing was recorded has none either.
+    if (!root.is_valid()) return;
     const auto at = static_cast<size_t>(microbatch);
     // One without valid tokens, whose mean is none: 0 times its gradients would not be 0.
     if (weights_[at] == 0 && !std::isfinite(losses_[at])) return;
-    roots.push_back(torch::autograd::impl::gradient_edge(stash.loss));
+    roots.push_back(root);
     grads.push_back(at::scalar_tensor(weights_[at], stash.loss.options()));
   } else {
     for (size_t i = 0; i < stash.outputs.size(); ++i) {
