@@ -18,11 +18,13 @@ std::vector<at::Tensor> optional_grads(nxd_tensor_t* const* grads, size_t count)
   return out;
 }
 
-// True if a ddp has the whole gradient of the parameter. In a hook the tensor has what its pass
-// adds.
-bool keeps_main_grad(const nxd_tensor& tensor) {
-  const Parameter* parameter = tensor.parameter;
-  return parameter && parameter->has_main_grad() && !parameter->tensor().grad().defined();
+// The parameter whose whole gradient a ddp has; null for other tensors. In a hook the tensor has
+// what its pass adds.
+std::shared_ptr<Parameter> with_main_grad(const nxd_tensor& tensor) {
+  std::shared_ptr<Parameter> parameter = tensor.owner();
+  const bool keeps =
+      parameter && parameter->has_main_grad() && !parameter->tensor().grad().defined();
+  return keeps ? parameter : nullptr;
 }
 
 const nxd_function_options_t kFunctionDefaults = NXD_FUNCTION_OPTIONS_INIT;
@@ -89,7 +91,7 @@ nxd_status_t nxd_tensor_share_grad(nxd_tensor_t* tensor, nxd_tensor_t** out_grad
   return guard([&] {
     auto& out = output(out_grad, "out_grad");
     at::Tensor grad = grad_of(unwrap(tensor, "tensor"));
-    if (keeps_main_grad(*tensor)) grad = tensor->parameter->main_grad();
+    if (const auto parameter = with_main_grad(*tensor)) grad = parameter->main_grad();
     wrap_all({grad}, &out);
   });
 }
@@ -97,9 +99,9 @@ nxd_status_t nxd_tensor_share_grad(nxd_tensor_t* tensor, nxd_tensor_t** out_grad
 nxd_status_t nxd_tensor_set_grad(nxd_tensor_t* tensor, nxd_tensor_t* grad) {
   return guard([&] {
     at::Tensor& value = unwrap(tensor, "tensor");
-    const bool replaces_main = keeps_main_grad(*tensor);
+    const auto replaces_main = with_main_grad(*tensor);
     set_grad(value, unwrap_optional(grad, "grad"));
-    if (replaces_main) tensor->parameter->main_grad().reset();
+    if (replaces_main) replaces_main->main_grad().reset();
   });
 }
 

@@ -93,7 +93,10 @@ nxd_status_t nxd_tensor_to_dlpack_versioned(nxd_tensor_t* tensor,
 nxd_status_t nxd_tensor_retain(nxd_tensor_t* tensor, nxd_tensor_t** out_tensor) {
   return guard([&] {
     auto& out = output(out_tensor, "out_tensor");
-    out = wrap(unwrap(tensor, "tensor"));
+    std::unique_ptr<nxd_tensor> handle(wrap(unwrap(tensor, "tensor")));
+    handle->retained_from =
+        tensor->parameter ? tensor->parameter->weak_from_this() : tensor->retained_from;
+    out = handle.release();
   });
 }
 

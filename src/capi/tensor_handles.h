@@ -13,13 +13,21 @@
 #include "engine/module/parameter.h"
 
 // A handle shares the tensor with every other handle on it. That of a parameter has no tensor of
-// its own: it follows the parameter, whose tensor may be replaced.
+// its own: it follows the parameter, whose tensor may be replaced. One that was retained from it
+// keeps the tensor, and knows whose it was.
 struct nxd_tensor {
   at::Tensor value{};
   nxd::ForkGuard fork_guard{};
   nxd::Parameter* parameter = nullptr;
+  std::weak_ptr<nxd::Parameter> retained_from{};
 
   at::Tensor& get() { return parameter ? parameter->tensor() : value; }
+  // The parameter that has the tensor; null where none has it, or no longer.
+  std::shared_ptr<nxd::Parameter> owner() const {
+    if (parameter) return {std::shared_ptr<void>(), parameter};
+    auto found = retained_from.lock();
+    return found && found->tensor().is_same(value) ? found : nullptr;
+  }
 };
 
 namespace nxd {

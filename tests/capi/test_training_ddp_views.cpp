@@ -207,6 +207,19 @@ void f32_gradients(nxd_context_t* ctx, int, int, void*) {
   nxd_tensor_destroy(other);
   step(false);
   check(__LINE__, 0);
+  // So do handles that were retained, as a binding's are.
+  nxd_tensor_t *retained = nullptr, *again = nullptr, *grad = nullptr;
+  NXD_TEST_OK(nxd_tensor_retain(model.tensors[0], &retained));
+  NXD_TEST_OK(nxd_tensor_retain(retained, &again));
+  const Tensor first(retained), second(again);
+  NXD_TEST_OK(nxd_tensor_set_grad(second.get(), nullptr));
+  NXD_TEST_CHECK(!model.grad(0));
+  step(true);
+  NXD_TEST_OK(nxd_tensor_share_grad(second.get(), &grad));
+  const Tensor shared(grad);
+  NXD_TEST_CHECK(shared && values(shared.get())[0] == 2);
+  NXD_TEST_OK(nxd_tensor_set_grad(first.get(), nullptr));
+  NXD_TEST_CHECK(!model.grad(0));
 }
 
 void gradients_in_f32(void**) { nxd_test_run_ranks(2, 1, f32_gradients, nullptr); }

@@ -328,6 +328,18 @@ class Modules(unittest.TestCase):
         ops.sum(net(nxd.zeros((1, 4)))).backward()
         self.assertEqual(len(seen), 2 if "w" in seen[1:] else 1)
 
+    def test_gradients_in_f32(self):
+        """A ddp keeps them of BF16 parameters; any handle on one shows its own."""
+        net = Affine(self.context)
+        net.cast("bf16")
+        ddp = nxd.Ddp.over_module(net, fp32_grads=1)
+        self.assertIsNone(net.b.grad)
+        ops.sum(net(nxd.zeros((3, 4)).to("bf16"))).backward()
+        ddp.finish()
+        self.assertEqual((net.b.grad.dtype, net.b.grad.numpy().tolist()), (nxd.DType.F32, [3, 3]))
+        net.b.tensor.grad = None
+        self.assertIsNone(net.b.grad)
+
     def test_tape(self):
         net = Affine(self.context)
         y, tape = net.tape(nxd.tensor(np.ones((1, 4), "f4")))

@@ -26,7 +26,7 @@ using InitialValues = std::function<void(const std::string& name, const ShardSpe
 
 // One rank's shard of a parameter. Its tensor is a leaf that requires a gradient; nothing keeps raw
 // pointers into it, so the tensor may be replaced.
-class Parameter {
+class Parameter : public std::enable_shared_from_this<Parameter> {
  public:
   // On the meta device it has no value; one that it gets later lies on the device home.
   Parameter(std::string canonical_name, ShardSpec shard, Initializer initializer,
