@@ -32,6 +32,16 @@ void put_lists(const RecordedNode& node, const std::vector<at::Tensor>& inputs,
   }
 }
 
+// Later nodes, and those who read the result, take it for what its shape function said.
+void check_like_recorded(const RecordedNode& node, const at::Tensor& result, size_t k) {
+  const at::Tensor& meta = node.call->results[k];
+  if (!result.defined() || !meta.defined()) return;
+  check_internal(result.sizes() == meta.sizes() && result.scalar_type() == meta.scalar_type(),
+                 node.call->op->name, " gave ", result.scalar_type(), " ", result.sizes(),
+                 " as result ", k, ", and ", meta.scalar_type(), " ", meta.sizes(),
+                 " was recorded");
+}
+
 }  // namespace
 
 std::vector<at::Tensor> call_operator(const RecordedNode& node, torch::jit::Stack stack,
@@ -66,6 +76,7 @@ std::vector<at::Tensor> replay_node(const RecordedNode& node, size_t index,
                                           : call_operator(node, node.call->arguments, inputs);
     check_internal(results.size() == node.call->results.size(), node.call->op->name, " gave ",
                    results.size(), " results, and ", node.call->results.size(), " were recorded");
+    for (size_t k = 0; k < results.size(); ++k) check_like_recorded(node, results[k], k);
     return results;
   } catch (c10::Error& error) {
     error.add_context(text("in node ", index, " of a recorded graph: ", call_text(node)));

@@ -17,10 +17,12 @@
 #include "core/base/error.h"
 #include "core/comm/recorded_step.h"
 #include "engine/device/device_tensor.h"
+#include "engine/device/meta_kernels.h"
 #include "engine/device/recorded_batch_norm.h"
 #include "engine/device/recorder.h"
 #include "engine/device/replay_plan.h"
 #include "engine/device/step_closures.h"
+#include "engine/device/view_inverses.h"
 #include "engine/torch_compat.h"
 
 namespace nxd {
@@ -252,6 +254,8 @@ void use_recorded_device(GraphCompiler compiler) {
   set_graph_compiler(compiler);
   auto made = std::make_unique<Registrations>();
   register_kernels(*made);
+  mend_view_inverses();
+  add_meta_kernels();
   registrations = made.release();
   set_recorded_step_end([] { mark_step(true); });
 }

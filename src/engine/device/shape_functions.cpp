@@ -60,10 +60,19 @@ void same(Stack& stack) {
 
 void itself(Stack& stack) { stack.resize(1); }
 
-// Such as a gradient by the input, which comes second.
-void like_second(Stack& stack) {
-  const at::Tensor x = tensor_at(stack, 1);
-  give(stack, made(x.sizes(), x));
+// (gradient, input, target, reduction): the gradient of an input that is broadcast is summed later.
+void mse_loss_backward(Stack& stack) {
+  const at::Tensor grad = tensor_at(stack, 0), x = tensor_at(stack, 1),
+                   target = tensor_at(stack, 2);
+  const auto sizes = at::infer_size(x.sizes(), target.sizes());
+  give(stack, made(at::infer_size(sizes, grad.sizes()), x));
+}
+
+void trace(Stack& stack) {
+  const at::Tensor x = tensor_at(stack, 0);
+  check_argument(x.dim() == 2, "trace: expected a matrix, got shape ", x.sizes());
+  const bool is_integral = at::isIntegralType(x.scalar_type(), /*includeBool=*/true);
+  give(stack, made({}, x, is_integral ? at::kLong : x.scalar_type()));
 }
 
 void same_as_bool(Stack& stack) {
@@ -99,6 +108,13 @@ void deviation_and_mean(Stack& stack) {
 // One element of the input's dtype.
 void one_element(Stack& stack) {
   const at::Tensor x = tensor_at(stack, 0);
+  give(stack, made({}, x));
+}
+
+void extreme(Stack& stack) {
+  const at::Tensor x = tensor_at(stack, 0);
+  check_argument(x.numel() > 0,
+                 "the largest or smallest element: expected at least one, got shape ", x.sizes());
   give(stack, made({}, x));
 }
 
@@ -367,10 +383,10 @@ constexpr std::pair<std::string_view, ShapeFunction> kFunctions[] = {
     {"aten::logical_xor_", {itself}},
     {"aten::logit", {same}},
     {"aten::logsumexp", {logsumexp}},
-    {"aten::max", {one_element}},
+    {"aten::max", {extreme}},
     {"aten::median", {one_element}},
-    {"aten::min", {one_element}},
-    {"aten::mse_loss_backward", {like_second}},
+    {"aten::min", {extreme}},
+    {"aten::mse_loss_backward", {mse_loss_backward}},
     {"aten::nan_to_num", {same}},
     {"aten::nan_to_num_", {itself}},
     {"aten::nansum", {nansum}},
@@ -394,7 +410,7 @@ constexpr std::pair<std::string_view, ShapeFunction> kFunctions[] = {
     {"aten::std.correction", {deviation}},
     {"aten::std_mean.correction", {deviation_and_mean}},
     {"aten::take", {take}},
-    {"aten::trace", {one_element}},
+    {"aten::trace", {trace}},
     {"aten::var.correction", {deviation}},
     {"aten::var_mean.correction", {deviation_and_mean}},
     {"aten::where.self", {where}},

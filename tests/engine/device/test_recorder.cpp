@@ -124,6 +124,51 @@ const std::vector<Case>& cases() {
          x.index_put_({ids({3}, 6, d)}, values({3, 5}, 3, d));
          return x;
        }},
+      {"fill_ of an expanded view",
+       [](D d) {
+         auto x = values({3, 1}, 7, d), y = values({4}, 7, d);
+         x.slice(0, 1).expand({2, 4}).fill_(2.5);
+         y.expand({2, 3, 4}).slice(2, 1, 3).zero_();
+         return x + y;
+       }},
+      {"a write of no elements to an expanded view",
+       [](D d) {
+         auto x = values({1}, 7, d);
+         x.expand({0}).add_(1);
+         return x;
+       }},
+      {"writes by windows",
+       [](D d) {
+         auto x = values({3, 8}, 7, d), y = values({5}, 7, d);
+         x.unfold(1, 2, 3).mul_(10);
+         y.unfold(0, 3, 1).fill_(0.5);
+         return x.sum() + x + y.sum();
+       }},
+      {"trace",
+       [](D d) {
+         return values({4, 5}, 7, d).trace();
+       }},
+      {"group norm of a transposed tensor",
+       [](D d) {
+         return at::group_norm(values({2, 5, 4}, 7, d).transpose(1, 2), 2);
+       }},
+      {"logical_and_ logical_or_ logical_xor_ logical_not_",
+       [](D d) {
+         auto x = values({4, 5}, 7, d), y = values({5}, 7, d);
+         auto a = x > 0.5, b = x > 1.5, c = x > 0.1;
+         return a.logical_and_(y > 0.25).to(at::kFloat) + b.logical_or_(y > 2).to(at::kFloat) +
+                c.logical_xor_(y > 1).logical_not_().to(at::kFloat);
+       }},
+      {"gradient of clamp",
+       [](D d) {
+         auto x = values({4, 5}, 7, d).requires_grad_(true);
+         return gradient_of(at::clamp(x, -0.5, 0.5).square().sum(), x);
+       }},
+      {"gradient of a broadcast target",
+       [](D d) {
+         auto target = values({}, 7, d).requires_grad_(true);
+         return gradient_of(at::mse_loss(values({3, 4}, 8, d), target), target);
+       }},
       {"scatter_add",
        [](D d) {
          return values({6, 5}, 7, d).scatter_add(1, ids({6, 5}, 5, d), values({6, 5}, 2, d));

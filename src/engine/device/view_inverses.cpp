@@ -1,0 +1,107 @@
+#include "engine/device/view_inverses.h"
+
+#include <ATen/ATen.h>
+#include <ATen/FunctionalTensorWrapper.h>
+#include <c10/core/impl/LocalDispatchKeySet.h>
+#include <torch/library.h>
+#include <torch/version.h>
+
+#include <vector>
+
+#include "engine/torch_compat.h"
+
+namespace nxd {
+#if TORCH_VERSION_MAJOR < 2
+namespace {
+
+namespace functional = at::functionalization::impl;
+using at::FunctionalTensorWrapper;
+using at::functionalization::ViewMeta;
+
+// Says nothing of kernels that take the place of libtorch's.
+struct Silent final : c10::WarningHandler {
+  void process(const c10::SourceLocation&, const std::string&, const bool) override {}
+};
+
+// The first of the copies of each element, once an expanded view was written.
+at::Tensor unexpanded(const at::Tensor& base, const at::Tensor& written) {
+  if (written.numel() == 0) return base;
+  at::Tensor out = written;
+  while (out.dim() > base.dim()) out = at::select_copy(out, 0, 0);
+  for (int64_t d = 0; d < base.dim(); ++d) {
+    if (base.size(d) != out.size(d)) out = at::slice_copy(out, d, 0, 1);
+  }
+  return out;
+}
+
+// The base, once its windows were written. The j-th elements of all windows are a slice of it.
+at::Tensor unwindowed(const at::Tensor& base, const at::Tensor& written, int64_t dim, int64_t size,
+                      int64_t step) {
+  if (written.numel() == 0) return base;
+  if (base.dim() == 0) return at::select_copy(written, 0, 0);
+  const int64_t last = (written.size(dim) - 1) * step;
+  at::Tensor out = base;
+  for (int64_t j = 0; j < size; ++j) {
+    out = at::slice_scatter(out, at::select_copy(written, -1, j), dim, j, j + last + 1, step);
+  }
+  return out;
+}
+
+// A view of a wrapped tensor: forward makes it of the base, reverse the base of it.
+template <class Forward, class Reverse>
+at::Tensor view_of(const at::Tensor& self, const Forward& forward, const Reverse& reverse) {
+  functional::sync(self);
+  const FunctionalTensorWrapper* base = functional::unsafeGetFunctionalWrapper(self);
+  const c10::impl::ExcludeDispatchKeyGuard plain(c10::DispatchKey::Functionalize);
+  const at::Tensor viewed = forward(base->value());
+  return at::detail::make_tensor<FunctionalTensorWrapper>(
+      viewed, base,
+      ViewMeta([forward](const at::Tensor& whole, int64_t) { return forward(whole); },
+               [reverse](const at::Tensor& whole, const at::Tensor& written, int64_t) {
+                 return reverse(whole, written);
+               }));
+}
+
+at::Tensor expand(const at::Tensor& self, c10::SymIntArrayRef size, bool implicit) {
+  const std::vector<int64_t> sizes = compat::sizes_of(size);
+  const bool as_view = functional::getFunctionalizationReapplyViewsTLS();
+  const auto forward = [sizes, implicit, as_view](const at::Tensor& base) {
+    return as_view ? base.expand(sizes, implicit) : at::expand_copy(base, sizes, implicit);
+  };
+  if (functional::isFunctionalTensor(self)) return view_of(self, forward, unexpanded);
+  const c10::impl::ExcludeDispatchKeyGuard plain(c10::DispatchKey::Functionalize);
+  return self.expand(sizes, implicit);
+}
+
+at::Tensor unfold(const at::Tensor& self, int64_t dimension, int64_t size, int64_t step) {
+  const bool as_view = functional::getFunctionalizationReapplyViewsTLS();
+  const auto forward = [dimension, size, step, as_view](const at::Tensor& base) {
+    return as_view ? base.unfold(dimension, size, step)
+                   : at::unfold_copy(base, dimension, size, step);
+  };
+  const int64_t dim = dimension < 0 ? dimension + self.dim() : dimension;
+  const auto reverse = [dim, size, step](const at::Tensor& base, const at::Tensor& written) {
+    return unwindowed(base, written, dim, size, step);
+  };
+  if (functional::isFunctionalTensor(self)) return view_of(self, forward, reverse);
+  const c10::impl::ExcludeDispatchKeyGuard plain(c10::DispatchKey::Functionalize);
+  return self.unfold(dimension, size, step);
+}
+
+}  // namespace
+
+// In static memory, where leak checkers see what it owns: it is never destroyed.
+void mend_view_inverses() {
+  alignas(torch::Library) static unsigned char place[sizeof(torch::Library)];
+  Silent silent;
+  const c10::Warning::WarningHandlerGuard no_warnings(&silent);
+  auto* library = new (place) torch::Library(torch::Library::IMPL, "aten",
+                                             c10::DispatchKey::Functionalize, __FILE__, __LINE__);
+  library->impl("expand", TORCH_FN(expand));
+  library->impl("unfold", TORCH_FN(unfold));
+}
+#else
+void mend_view_inverses() {}
+#endif
+
+}  // namespace nxd
