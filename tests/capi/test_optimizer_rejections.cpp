@@ -105,6 +105,45 @@ void finishes(void**) {
   });
 }
 
+// How a program says that a rejected step is over: by gradients alone, which it writes anew, by
+// marks, or by memory that has moved.
+enum class Way { kWritten, kMarked, kUnused, kMoved };
+
+void end_by(Way way, Training& training, Array& moved) {
+  nxd_ddp_t* const ddp = training.ddp.get();
+  if (way == Way::kMarked) {
+    for (size_t i = 0; i < 2; ++i) NXD_TEST_OK(nxd_ddp_mark_ready(ddp, i));
+  } else if (way == Way::kUnused) {
+    NXD_TEST_OK(nxd_ddp_mark_unused(ddp, 1));
+  } else if (way == Way::kMoved) {
+    for (int64_t i = 0; i < moved.count(); ++i) moved.set(i, training.model.grads[0]->get(i));
+    NXD_TEST_OK(nxd_ddp_rebind(ddp, 0, nullptr, moved.tensor()));
+  }
+}
+
+// The next step is that of an optimizer which was not disturbed: none of its gradients was reduced.
+void new_gradients_after_a_rejection(void**) {
+  for (const Way way : {Way::kWritten, Way::kMarked, Way::kUnused, Way::kMoved}) {
+    for (const int32_t zero_stage : {0, 1}) {
+      on_ranks<int>(kRanks, [&](nxd_context_t* ctx, int rank, int) {
+        Array moved({5}, NXD_DTYPE_F32), others({5}, NXD_DTYPE_F32);
+        Training training(ctx, zero_stage), undisturbed(ctx, zero_stage);
+        Given given;
+        given.options.max_norm = -1;
+        NXD_TEST_REFUSED(nxd_optimizer_step(training.optimizer.get(), &given.options, nullptr),
+                         NXD_ERROR_INVALID_ARGUMENT, "max_norm");
+        for (Training* each : {&training, &undisturbed}) {
+          each->model.set_gradients(3 * rank, 3 * rank + 2);
+          end_by(way, *each, each == &training ? moved : others);
+          NXD_TEST_OK(nxd_optimizer_step(each->optimizer.get(), nullptr, nullptr));
+        }
+        NXD_TEST_CHECK(training.model.bytes() == undisturbed.model.bytes());
+        return 0;
+      });
+    }
+  }
+}
+
 void creations(void**) {
   on_ranks<int>(kRanks, [](nxd_context_t* ctx, int rank, int) {
     BufferModel model({{5}}, NXD_DTYPE_F32, NXD_DTYPE_F32);
@@ -129,6 +168,7 @@ void creations(void**) {
 
 int main() {
   const CMUnitTest tests[] = {cmocka_unit_test(steps), cmocka_unit_test(finishes),
+                              cmocka_unit_test(new_gradients_after_a_rejection),
                               cmocka_unit_test(creations)};
   return cmocka_run_group_tests(tests, nullptr, nullptr);
 }

@@ -202,6 +202,7 @@ bool agree_on_finish(ParameterSource& source, GradientReducer* reducer,
     if (reducer) reducer->start_rest();
     return agree(source.groups().all(), proposal_of(source, reducer, options, update)).front();
   } catch (const Error& error) {
+    if (reducer && is_rejection(error.status())) reducer->keep_open();
     if (reducer && !is_rejection(error.status())) reducer->abandon();
     check_state(update.why_partial.empty(), update.why_partial);  // whatever became of the peers
     throw;

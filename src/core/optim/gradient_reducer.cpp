@@ -20,6 +20,7 @@
 #include <utility>
 
 #include "core/base/dtype.h"
+#include "core/base/hash.h"
 #include "core/kernels/parallel.h"
 #include "core/optim/step_outcome.h"
 
@@ -137,6 +138,40 @@ void GradientReducer::reset() noexcept {
     unmarked_[bucket] = plan_.buckets()[bucket].items.size();
   }
   next_ = 0;
+  kept_open_ = false;
+}
+
+// It follows from their values, and from where they lie.
+uint64_t GradientReducer::hash_of_gradients() {
+  Hash hash;
+  for (size_t i = 0; i < source_->size(); ++i) {
+    const ParameterInfo& info = source_->info(i);
+    const auto* grad = static_cast<const char*>(source_->buffers(i).grad);
+    hash.add(reinterpret_cast<uintptr_t>(grad));
+    const size_t bytes = static_cast<size_t>(info.count()) * dtype_size(info.grad_dtype);
+    for (size_t at = 0; grad && at < bytes; at += sizeof(uint64_t)) {
+      uint64_t word = 0;
+      std::memcpy(&word, grad + at, std::min(sizeof word, bytes - at));
+      hash.add(word);
+    }
+  }
+  return hash.value();
+}
+
+void GradientReducer::keep_open() noexcept {
+  try {
+    while (!flights_.empty()) land_first();
+    left_gradients_ = hash_of_gradients();
+    kept_open_ = true;
+  } catch (...) {
+    reset();
+  }
+}
+
+void GradientReducer::begin_step_if_new(bool marks) {
+  if (!kept_open_) return;
+  kept_open_ = false;
+  if (marks || hash_of_gradients() != left_gradients_) reset();
 }
 
 void GradientReducer::abandon() noexcept {
@@ -167,6 +202,7 @@ void GradientReducer::mark_unused(size_t parameter) { mark(parameter, false); }
 void GradientReducer::mark(size_t parameter, bool used) {
   check_argument(parameter < marked_.size(), "index: expected less than ", marked_.size(),
                  " parameters, got ", parameter);
+  begin_step_if_new(true);
   check_state(!marked_[parameter], "parameter ", source_->info(parameter).name,
               ": its gradient was marked in this step already");
   kept_for_update_ = false;
@@ -178,8 +214,8 @@ void GradientReducer::mark(size_t parameter, bool used) {
   or_reset([&] { start_full_buckets(); });
 }
 
-// A call that was rejected may have started buckets whose parameters are not all marked.
 bool GradientReducer::uses(size_t parameter) const {
+  if (kept_open_) return false;
   const int bucket = plan_.bucket_of(parameter);
   return marked_[parameter] || (bucket >= 0 && static_cast<size_t>(bucket) < next_);
 }
@@ -202,6 +238,7 @@ void GradientReducer::start_all_buckets() {
 }
 
 void GradientReducer::start_rest() {
+  begin_step_if_new(false);
   if (!options_.overlap || alone()) return;
   or_reset([&] { start_all_buckets(); });
 }

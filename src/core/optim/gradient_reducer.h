@@ -60,6 +60,11 @@ class GradientReducer {
   // group's collectives. Before wait(), when there are others to call in between.
   void start_rest();
 
+  // After a call that was rejected, on all ranks: what is under way ends, and the step stays open.
+  // Another call goes on with its gradients as they are now, which may be reduced. A mark, or a
+  // gradient that was written or moved since, begins a new step.
+  void keep_open() noexcept;
+
   // Ends a step that is not to be completed: waits for the buckets that have started, which ranks
   // with the same marks have alike, and forgets marks.
   void abandon() noexcept;
@@ -92,6 +97,8 @@ class GradientReducer {
   // The one gradient of such a bucket is reduced where it lies.
   bool is_direct(size_t bucket) const;
   void make_buffers();
+  uint64_t hash_of_gradients();
+  void begin_step_if_new(bool marks);
   void mark(size_t parameter, bool used);
   void exchange_used_map();
   void make_missing_gradients();
@@ -122,6 +129,8 @@ class GradientReducer {
   std::vector<char> present_;     // of the last wait()
   bool kept_for_update_ = false;  // present_ is
   size_t next_ = 0;               // bucket to start
+  bool kept_open_ = false;        // by a call that was rejected
+  uint64_t left_gradients_ = 0;   // their hash then
   std::deque<Flight> flights_;
 };
 
