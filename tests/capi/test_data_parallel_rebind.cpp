@@ -2,9 +2,12 @@
 // of the reduction, and parameters.
 #include <cmath>
 #include <memory>
+#include <string>
 #include <utility>
+#include <vector>
 
 #include "support/buffer_model.h"
+#include "support/temp_dir.h"
 
 #include "support/check.h"
 
@@ -129,11 +132,45 @@ void masters_of_rebound_parameters(void**) {
   });
 }
 
+// A file has the values that a program has written, and not those of masters from before.
+void masters_of_rewritten_parameters(void**) {
+  const TempDir directory;
+  const std::string path = directory.path() + "/state";
+  for (const int32_t zero_stage : {0, 1}) {
+    on_ranks<int>(2, [&](nxd_context_t* ctx, int, int) {
+      BufferModel model({{9}, {40}}, NXD_DTYPE_BF16, NXD_DTYPE_F32);
+      nxd_ddp_options_t options = in_buckets(0);
+      options.zero_stage = zero_stage;
+      Ddp ddp;
+      if (!NXD_TEST_OK(model.create_ddp(ctx, options, ddp))) return 0;
+      const auto make = [&] {
+        nxd_optimizer_t* handle = nullptr;
+        NXD_TEST_OK(nxd_optimizer_create_sgd_ddp(ddp.get(), nullptr, &handle));
+        return Optimizer(handle);
+      };
+      Optimizer optimizer = make();
+      NXD_TEST_OK(nxd_optimizer_step(optimizer.get(), nullptr, nullptr));
+      for (const auto& array : model.params) {
+        for (int64_t i = 0; i < array->count(); ++i) array->set(i, 2 + static_cast<double>(i));
+      }
+      NXD_TEST_OK(nxd_ddp_mark_reloaded(ddp.get()));
+      const std::vector<char> written = model.bytes();
+      NXD_TEST_OK(nxd_optimizer_save(optimizer.get(), path.c_str()));
+      optimizer = make();
+      NXD_TEST_OK(nxd_optimizer_load(optimizer.get(), path.c_str()));
+      NXD_TEST_OK(nxd_optimizer_step(optimizer.get(), nullptr, nullptr));  // by gradients of 0
+      NXD_TEST_CHECK(model.bytes() == written);
+      return 0;
+    });
+  }
+}
+
 }  // namespace
 
 int main() {
   const CMUnitTest tests[] = {cmocka_unit_test(gradients_that_are_allocated_anew),
                               cmocka_unit_test(rebound_gradients_overlap),
-                              cmocka_unit_test(masters_of_rebound_parameters)};
+                              cmocka_unit_test(masters_of_rebound_parameters),
+                              cmocka_unit_test(masters_of_rewritten_parameters)};
   return cmocka_run_group_tests(tests, nullptr, nullptr);
 }
