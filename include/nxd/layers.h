@@ -68,7 +68,8 @@ typedef struct nxd_linear_options {
   int32_t sequence_dim;
   int32_t skip_bias_add;      /**< 1: a second output gives the bias, which is not added */
   int32_t keep_master_weight; /**< 1: nxd_module_get_master_weight gives the whole initial weight */
-  int32_t stride;  /**< 0: 1; blocks per rank of the split dimension, for fused weights */
+  int32_t stride;  /**< 0: 1; blocks per rank of the split dimension, for fused weights; above 1
+                        without gather_output, and with input_is_parallel */
   nxd_init_t init; /**< DEFAULT: uniform(-1/sqrt(in), 1/sqrt(in)), the bias too */
   double init_a;
   double init_b;
@@ -93,7 +94,7 @@ NXD_API nxd_status_t nxd_linear_options_init(nxd_linear_options_t* options, size
  *  -> [..., out_features / tp], or [..., out_features] with gather_output. With pad the division is
  *  rounded up, and so is that of a row-parallel layer.
  *  @return NXD_OK; INVALID_ARGUMENT (out_features does not divide; gather_output together with
- *          sequence_parallel); INVALID_STATE (model parallel not initialised).
+ *          sequence_parallel or a stride above 1); INVALID_STATE (model parallel not initialised).
  *  @since 0.1 */
 NXD_API nxd_status_t nxd_layer_create_column_parallel_linear(nxd_context_t* ctx,
                                                              int64_t in_features,
@@ -106,8 +107,8 @@ NXD_API nxd_status_t nxd_layer_create_column_parallel_linear(nxd_context_t* ctx,
  *  Forward: x [..., in_features / tp] with input_is_parallel, else [..., in_features], which is
  *  split -> [..., out_features], summed over ranks in f32 or wider, or this rank's slice of the sum
  *  along sequence_dim with sequence_parallel.
- *  @return NXD_OK; INVALID_ARGUMENT (in_features does not divide; sequence_parallel without
- *          input_is_parallel); INVALID_STATE.
+ *  @return NXD_OK; INVALID_ARGUMENT (in_features does not divide; sequence_parallel or a stride
+ *          above 1 without input_is_parallel); INVALID_STATE.
  *  @since 0.1 */
 NXD_API nxd_status_t nxd_layer_create_row_parallel_linear(nxd_context_t* ctx, int64_t in_features,
                                                           int64_t out_features,

@@ -241,6 +241,8 @@ void layer_options(nxd_context_t* ctx, int, int, void*) {
   bad(
       __LINE__, "stride", [](Makers& m) { m.linear.stride = 2; }, column);
   bad(
+      __LINE__, "with a stride of 2", [](Makers& m) { m.linear.stride = 2; }, row);
+  bad(
       __LINE__, "reduce_output", [](Makers& m) { m.linear.reduce_output = 3; }, row);
   bad(
       __LINE__, "input_is_parallel", [](Makers& m) { m.linear.sequence_parallel = 1; }, row);

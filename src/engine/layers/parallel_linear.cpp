@@ -194,6 +194,9 @@ RowParallelLinear::RowParallelLinear(const LayerContext& at, int64_t in_features
                  "sequence_parallel: needs input_is_parallel");
   check_argument(!sequence_parallel_ || reduce_output_,
                  "reduce_output: cannot be off together with sequence_parallel");
+  check_argument(input_is_parallel_ || options.stride == 1,
+                 "input_is_parallel: expected 1 with a stride of ", options.stride,
+                 ", whose parts are not in order");
   make_weight(at, part_of({out_features, in_features}, 1, options), options.keep_master_weight);
   if (!options.bias) return;
   mark_replicated(make_bias(at, ShardSpec::replicated({out_features})), group_, sequence_parallel_);

@@ -90,7 +90,8 @@ class LinearOptions(TypedDict, total=False):
     skip_bias_add: int
     # 1: nxd_module_get_master_weight gives the whole initial weight
     keep_master_weight: int
-    # 0: 1; blocks per rank of the split dimension, for fused weights
+    # 0: 1; blocks per rank of the split dimension, for fused weights; above 1 without
+    # gather_output, and with input_is_parallel
     stride: int
     # DEFAULT: uniform(-1/sqrt(in), 1/sqrt(in)), the bias too
     init: Init | str

@@ -177,7 +177,7 @@ pub struct nxd_linear_options_t {
     pub skip_bias_add: i32,
     /// 1: nxd_module_get_master_weight gives the whole initial weight
     pub keep_master_weight: i32,
-    /// 0: 1; blocks per rank of the split dimension, for fused weights
+    /// 0: 1; blocks per rank of the split dimension, for fused weights; above 1 without gather_output, and with input_is_parallel
     pub stride: i32,
     /// DEFAULT: uniform(-1/sqrt(in), 1/sqrt(in)), the bias too
     pub init: nxd_init_t,
@@ -429,7 +429,7 @@ extern "C" {
     /// -> [..., out_features / tp], or [..., out_features] with gather_output. With pad the division is
     /// rounded up, and so is that of a row-parallel layer.
     /// @return NXD_OK; INVALID_ARGUMENT (out_features does not divide; gather_output together with
-    /// sequence_parallel); INVALID_STATE (model parallel not initialised).
+    /// sequence_parallel or a stride above 1); INVALID_STATE (model parallel not initialised).
     /// @since 0.1
     pub fn nxd_layer_create_column_parallel_linear(ctx: *mut nxd_context_t, in_features: i64, out_features: i64, options: *const nxd_linear_options_t, out_module: *mut *mut nxd_module_t) -> nxd_status_t;
 
@@ -438,8 +438,8 @@ extern "C" {
     /// Forward: x [..., in_features / tp] with input_is_parallel, else [..., in_features], which is
     /// split -> [..., out_features], summed over ranks in f32 or wider, or this rank's slice of the sum
     /// along sequence_dim with sequence_parallel.
-    /// @return NXD_OK; INVALID_ARGUMENT (in_features does not divide; sequence_parallel without
-    /// input_is_parallel); INVALID_STATE.
+    /// @return NXD_OK; INVALID_ARGUMENT (in_features does not divide; sequence_parallel or a stride
+    /// above 1 without input_is_parallel); INVALID_STATE.
     /// @since 0.1
     pub fn nxd_layer_create_row_parallel_linear(ctx: *mut nxd_context_t, in_features: i64, out_features: i64, options: *const nxd_linear_options_t, out_module: *mut *mut nxd_module_t) -> nxd_status_t;
 
