@@ -1,0 +1,21 @@
+#!/usr/bin/env bash
+# A short form of scripts/check_loops; and it sees a loop that differs.
+# usage: test_random_loops.sh SOURCE_DIR BUILD_DIR     77: no Python with cffi, numpy and torch
+set -euo pipefail
+. "$(dirname "$0")/lib.sh"
+source=$1 build=$2
+need_python cffi numpy torch
+export PYTHONDONTWRITEBYTECODE=1
+NXD_RANKS=1 NXD_CASES=60 "$source/scripts/check_loops" "$build"
+NXD_RANKS="2 4" NXD_CASES=14 "$source/scripts/check_loops" "$build" 100
+
+work=$(mktemp -d)
+trap 'rm -rf "$work"' EXIT
+cp -r "$source/bench/loops" "$work/loops"
+sed -i 's/lr = h\["learning_rate"\] \* self.factor()/lr = 1.01 * h["learning_rate"] * self.factor()/' "$work/loops/reference.py"
+if LD_LIBRARY_PATH=$build/src PYTHONPATH=$source/bindings/python OMP_NUM_THREADS=1 NXD_CPU_MODE=1 \
+    /usr/bin/python3 "$work/loops/train.py" "$work" 5 0 > "$work/log" 2>&1; then
+  echo "FAILED: another learning rate passes"
+  exit 1
+fi
+grep -q "^FAILED: loop .* differs by" "$work/log"
