@@ -43,6 +43,15 @@ class Layout(typing.NamedTuple):
     threads: int  # of each rank
     options: list  # of bench_step
     mode: str  # of the other programs
+    microbatches: int = 1  # at most
+
+    def batch(self, given):
+        """Sequences of a step of one copy, and the microbatches that they are. A pipeline has those
+        of two copies, as data-parallel ranks do."""
+        if self.mode != "pp":
+            return given, 1
+        count = min(self.microbatches, 2 * given)
+        return 2 * given // count * count, count
 
 
 LAYOUTS = {
@@ -50,7 +59,8 @@ LAYOUTS = {
     "tp": Layout("TP 2", 2, 1, ["--tp", "2"], "tp"),
     "sp": Layout("TP 2 + sequence parallel", 2, 1, ["--tp", "2", "--sequence-parallel"], "tp_sp"),
     "dp": Layout("DP 2", 2, 1, ["--ddp"], "ddp"),
-    "zero": Layout("DP 2 + ZeRO-1", 2, 1, ["--zero1"], "zero")}
+    "zero": Layout("DP 2 + ZeRO-1", 2, 1, ["--zero1"], "zero"),
+    "pp": Layout("PP 2", 2, 1, ["--pp", "2"], "pp", 8)}
 
 
 # Memory of running processes ------------------------------------------------------------------
@@ -138,8 +148,10 @@ class Libnxd:
 
     def measure(self, layout, dtype):
         a = self.arguments
+        batch, microbatches = layout.batch(a.batch)
         command = [self.paths["step"], "--config", a.config, "--vocab", str(self.vocabulary),
-                   "--dtype", dtype, "--batch", str(a.batch), "--sequence", str(a.sequence),
+                   "--dtype", dtype, "--batch", str(batch // microbatches), "--microbatches",
+                   str(microbatches), "--sequence", str(a.sequence),
                    "--steps", str(a.steps), *(["--small-peak"] if a.short else []), *layout.options]
         out, failure, pss, rss = run(command, {}, layout.ranks, self.paths, layout.threads)
         if failure is not None:
@@ -170,16 +182,18 @@ class PythonStep:
         self.weights = str(work / "model.safetensors")
         self.variables, self.notes, self.meetings = {}, [], 0
 
-    def command(self, mode, dtype, steps):
+    def command(self, layout, dtype, steps):
         self.meetings += 1
         a = self.arguments
+        batch, microbatches = layout.batch(a.batch)
         meeting = self.work / f"meeting_{id(self)}_{self.meetings}"
         return [self.python, self.program, "--config", a.config, "--weights", self.weights,
-                "--dtype", dtype, "--batch", str(a.batch), "--sequence", str(a.sequence),
-                "--steps", str(steps), "--init", str(meeting), "--mode", mode]
+                "--dtype", dtype, "--batch", str(batch), "--microbatches", str(microbatches),
+                "--sequence", str(a.sequence), "--steps", str(steps), "--init", str(meeting),
+                "--mode", layout.mode]
 
     def measure(self, layout, dtype):
-        command = self.command(layout.mode, dtype, self.arguments.steps)
+        command = self.command(layout, dtype, self.arguments.steps)
         out, failure, pss, rss = run(command, self.variables, layout.ranks, self.paths,
                                      layout.threads)
         if failure is not None:
@@ -192,8 +206,8 @@ class PythonStep:
 
 class Jax(PythonStep):
     def unfair(self, layout, dtype):
-        """Why its row would not be the same work, or None."""
-        return None
+        """Why it has no row, or not of the same work; or None."""
+        return "step_jax.py has no pipeline" if layout.mode == "pp" else None
 
 
 class Torch(PythonStep):
@@ -236,7 +250,7 @@ class Torch(PythonStep):
         milliseconds = {}
         for tunables in TUNABLES:
             more = {"GLIBC_TUNABLES": tunables} if tunables else {}
-            command = self.command("tp", "f32", 2)
+            command = self.command(LAYOUTS["one"], "f32", 2)
             out, failure, *_ = run(command, {**self.variables, **more}, 1, self.paths, 2)
             if failure is None:
                 milliseconds[tunables] = min(json.loads(out)["cpu_ms"])

@@ -3,7 +3,8 @@
 Run by scripts/bench_peers, with RANK and WORLD_SIZE set by the launcher where there are several
 ranks, and --init naming a file through which they meet. Written for torch 1.13, which has neither
 tensor-parallel layers nor fused attention: both are here, in eager operators, as fast as they could
-be made. Prints one line of JSON on rank 0.
+be made. So is 1F1B: the pipelines of torch 2.6 stop for ever over Gloo, since they wait for the last
+of several works alone. Prints one line of JSON on rank 0.
 
 The hidden states are [sequence, batch, hidden], with sequence parallelism slices along the sequence.
 """
@@ -230,17 +231,18 @@ def view(data, dtype, offset, shape):
 
 
 class Llama(torch.nn.Module):
-    """Projections that read the same input are one matrix."""
+    """A range of its layers, the first with the embedding and the last with the head. Projections
+    that read the same input are one matrix."""
 
-    def __init__(self, config, weights, ranks, dtype, sequence):
+    def __init__(self, config, weights, ranks, dtype, sequence, layers):
         super().__init__()
         self.ranks, self.eps = ranks, config.get("rms_norm_eps", 1e-6)
         self.heads, self.kv_heads = config["num_attention_heads"], config["num_key_value_heads"]
         self.dim = config["hidden_size"] // self.heads
         self.heads //= ranks.size
         self.kv_heads //= ranks.size
-        self.layers = config["num_hidden_layers"]
-        self.replicated = []
+        self.layers, self.replicated = layers, []
+        self.is_first, self.is_last = 0 in layers, config["num_hidden_layers"] - 1 in layers
 
         def part(name, axis):
             return weights[name].chunk(ranks.size, axis)[ranks.rank]
@@ -253,8 +255,9 @@ class Llama(torch.nn.Module):
             add(name, weights[source])
             self.replicated.append(name)
 
-        add("embedding", part("model.embed_tokens.weight", 0))
-        for i in range(self.layers):
+        if self.is_first:
+            add("embedding", part("model.embed_tokens.weight", 0))
+        for i in layers:
             path = f"model.layers.{i}"
             add(f"qkv_{i}", torch.cat([part(f"{path}.self_attn.{p}_proj.weight", 0) for p in "qkv"]))
             add(f"o_{i}", part(f"{path}.self_attn.o_proj.weight", 1))
@@ -263,8 +266,9 @@ class Llama(torch.nn.Module):
             add(f"down_{i}", part(f"{path}.mlp.down_proj.weight", 1))
             add_norm(f"norm_1_{i}", f"{path}.input_layernorm.weight")
             add_norm(f"norm_2_{i}", f"{path}.post_attention_layernorm.weight")
-        add_norm("last_norm", "model.norm.weight")
-        add("head", part("lm_head.weight", 0))
+        if self.is_last:
+            add_norm("last_norm", "model.norm.weight")
+            add("head", part("lm_head.weight", 0))
         frequencies = config.get("rope_theta", 10000.0) ** (
             -torch.arange(0, self.dim, 2, dtype=torch.float64) / self.dim)
         angles = torch.arange(sequence, dtype=torch.float64).unsqueeze(1) * frequencies
@@ -303,10 +307,18 @@ class Llama(torch.nn.Module):
         return Reduce.apply(F.linear(F.silu(gate) * up, getattr(self, f"down_{i}")), self.ranks)
 
     def forward(self, ids, labels):
-        x = self.embed(ids)
-        for i in range(self.layers):
+        return self.loss(self.hidden(ids), labels)
+
+    def hidden(self, x):
+        """Behind these layers, of ids or of what the layers before gave."""
+        if self.is_first:
+            x = self.embed(x)
+        for i in self.layers:
             x = x + self.attention(RmsNorm.apply(x, getattr(self, f"norm_1_{i}"), self.eps), i)
             x = x + self.mlp(RmsNorm.apply(x, getattr(self, f"norm_2_{i}"), self.eps), i)
+        return x
+
+    def loss(self, x, labels):
         x = RmsNorm.apply(x, self.last_norm, self.eps)
         logits = ColumnLinear.apply(x, self.head, self.ranks).flatten(0, 1).float()
         if self.ranks.size == 1:
@@ -349,7 +361,7 @@ class Trainer:
         self.ids = torch.tensor(ids).t().contiguous()
         self.labels = make_labels(self.ids)
         self.llama = Llama(config, read_safetensors(arguments.weights, view), self.ranks, dtype,
-                           arguments.sequence)
+                           arguments.sequence, self.layers(config["num_hidden_layers"]))
         self.model = self.llama
         self.parameters = list(self.llama.parameters())
         copies = arguments.mode in ("ddp", "zero") and dist.is_initialized()
@@ -361,6 +373,7 @@ class Trainer:
         whole = set(self.llama.replicated)
         self.replicated = [p for n, p in zip(names, self.parameters) if n in whole]
         self.sharded = [p for n, p in zip(names, self.parameters) if n not in whole]
+        self.norm_over_ranks = self.ranks.size > 1
         # 16-bit parameters have masters in f32, as those of libnxd do.
         self.masters = None
         updated = self.parameters
@@ -374,6 +387,9 @@ class Trainer:
         else:
             self.optimizer = torch.optim.AdamW(updated, lr=LEARNING_RATE, weight_decay=0,
                                                foreach=True)
+
+    def layers(self, count):
+        return range(count)
 
     def sum_sliced_norms(self):
         """Norms saw a slice of the sequence each."""
@@ -389,9 +405,11 @@ class Trainer:
             return torch.stack(norms).float().square().sum()
 
         total = squares(self.sharded)
-        if self.ranks.size > 1:
+        if self.norm_over_ranks:
             dist.all_reduce(total)
-        norm = (total + squares(self.replicated)).sqrt().item()
+        if self.replicated:
+            total += squares(self.replicated)
+        norm = total.sqrt().item()
         if norm > MAX_NORM:
             torch._foreach_mul_([p.grad for p in self.parameters], MAX_NORM / (norm + 1e-6))
 
@@ -407,11 +425,16 @@ class Trainer:
                 p.copy_(master)
                 master.grad = None
 
+    def backward(self):
+        """Gives the loss."""
+        loss = self.model(self.ids, self.labels)
+        loss.backward()
+        return loss
+
     def step(self):
         for p in self.parameters:
             p.grad = None
-        loss = self.model(self.ids, self.labels)
-        loss.backward()
+        loss = self.backward()
         if self.averages_itself:
             average_bf16(self.parameters)
         if self.ranks.slices_sequence:
@@ -419,6 +442,72 @@ class Trainer:
         self.clip()
         self.update()
         return loss.item()
+
+
+class PipelineTrainer(Trainer):
+    """A stage on each rank, by 1F1B. All receives of a step are posted before it, so that messages
+    move while stages compute."""
+
+    def __init__(self, arguments, config):
+        super().__init__(arguments, config)
+        self.sharded, self.replicated, self.norm_over_ranks = self.parameters, [], True
+        self.rank, self.stages, self.count = dist.get_rank(), dist.get_world_size(), arguments.microbatches
+        self.batches = [(ids.contiguous(), labels.contiguous()) for ids, labels in zip(
+            self.ids.chunk(self.count, 1), self.labels.chunk(self.count, 1))]
+        shape = (*self.batches[0][0].shape, config["hidden_size"])
+        self.received = [[torch.empty(shape, dtype=self.parameters[0].dtype)
+                          for _ in range(self.count)] for _ in range(2)]
+
+    def layers(self, count):
+        each = -(-count // dist.get_world_size())
+        return range(count)[dist.get_rank() * each:][:each]
+
+    def post(self, peer, kind):
+        """Receives of kind 0, values, or 1, gradients: a function that waits for that of a microbatch."""
+        if not 0 <= peer < self.stages:
+            return None
+        works = [dist.irecv(movable(x), peer, tag=2 * i + kind)
+                 for i, x in enumerate(self.received[kind])]
+
+        def wait(i):
+            works[i].wait()
+            return self.received[kind][i].detach()
+
+        return wait
+
+    def backward(self):
+        values, grads = self.post(self.rank - 1, 0), self.post(self.rank + 1, 1)
+        inputs, outputs, sends, total = {}, {}, [], torch.zeros(())
+
+        def send(x, peer, tag):
+            sends.append((x, dist.isend(movable(x), peer, tag=tag)))
+
+        def forward(i):
+            ids, labels = self.batches[i]
+            inputs[i] = values(i).requires_grad_() if values else ids
+            y = self.llama.hidden(inputs[i])
+            outputs[i] = y if grads else self.llama.loss(y, labels) / self.count
+            if grads:
+                send(y.detach().contiguous(), self.rank + 1, 2 * i)
+            else:
+                total.add_(outputs[i].detach())
+
+        def backward(i):
+            outputs.pop(i).backward(grads(i) if grads else None)
+            x = inputs.pop(i)
+            if values:
+                send(x.grad.contiguous(), self.rank - 1, 2 * i + 1)
+
+        ahead = min(self.count, self.stages - self.rank - 1)
+        for i in range(self.count + ahead):
+            if i < self.count:
+                forward(i)
+            if i >= ahead:
+                backward(i - ahead)
+        for _, work in sends:
+            work.wait()
+        dist.broadcast(total, self.stages - 1)
+        return total
 
 
 def main():
@@ -430,7 +519,8 @@ def main():
                                 world_size=size)
     with open(arguments.config, encoding="utf-8") as file:
         config = json.load(file)
-    result = measure(Trainer(arguments, config).step, arguments.steps)
+    trainer = PipelineTrainer if arguments.mode == "pp" else Trainer
+    result = measure(trainer(arguments, config).step, arguments.steps)
     if rank == 0:
         print(json.dumps({**result, "version": torch.__version__}), flush=True)
     if size > 1:

@@ -43,7 +43,7 @@ grep -q '^f32  TP 2  *[0-9]* ms  *[0-9]* ms  [0-9]* %  *[0-9]* ms  [0-9.]* x' "$
 python3 -c 'import sys, xml.dom.minidom as x; assert len(x.parse(sys.argv[1]).getElementsByTagName("rect")) == 5' \
   "$work/picture.svg"
 if [[ -n ${NXD_LONG:-} ]]; then
-  compare 9
+  compare 11
 else
-  compare 2 --contenders sp,zero --dtypes f32
+  compare 3 --contenders sp,zero,pp --dtypes f32
 fi
