@@ -10,7 +10,9 @@ Closing one that was not published removes it; one that is being published is wa
 """ Checkpoint
 
 Checkpoint(context::Context, directory::AbstractString, step::Integer) =
-    given(out -> nxd_checkpoint_create(context, directory, step, out), Checkpoint)
+    told(directory) do given_directory
+        given(out -> nxd_checkpoint_create(context, given_directory, step, out), Checkpoint)
+    end
 
 """
     open_checkpoint(context, directory[, step]; verify = true)
@@ -19,11 +21,14 @@ The checkpoint of a step; without one the newest that is complete, or `nothing` 
 With `verify` the checksums of all files are compared. [collective: world]
 """
 open_checkpoint(context::Context, directory::AbstractString, step::Integer; verify::Bool = true) =
-    given(out -> nxd_checkpoint_open(context, directory, step, verify, out), Checkpoint)
+    told(directory) do given_directory
+        given(out -> nxd_checkpoint_open(context, given_directory, step, verify, out), Checkpoint)
+    end
 
 function open_checkpoint(context::Context, directory::AbstractString; verify::Bool = true)
     out = Ref{Ptr{nxd_checkpoint_t}}(C_NULL)
-    check(nxd_checkpoint_open_newest(context, directory, verify, out))
+    told(given_directory -> check(nxd_checkpoint_open_newest(context, given_directory, verify, out)),
+         directory)
     out[] == C_NULL ? nothing : Checkpoint(out[])
 end
 
@@ -49,9 +54,9 @@ end
 
 "The state of an optimizer, or the parameters of a module, become a file of a checkpoint. [collective: world]"
 snapshot(optimizer::Optimizer, checkpoint::Checkpoint, name::AbstractString) =
-    check(nxd_optimizer_snapshot(optimizer, checkpoint, name))
+    told(given_name -> check(nxd_optimizer_snapshot(optimizer, checkpoint, given_name)), name)
 snapshot(root::ModuleNode, checkpoint::Checkpoint, name::AbstractString) =
-    check(nxd_module_snapshot(root, checkpoint, name))
+    told(given_name -> check(nxd_module_snapshot(root, checkpoint, given_name)), name)
 
 """
     publish(checkpoint; keep_last = 0, wait = true)
@@ -125,8 +130,10 @@ goes on in the background, until [`wait`](@ref). [collective: world]
 """
 save(state::TrainingState, directory::AbstractString, step::Integer; keep_last::Integer = 0,
      wait::Bool = true) =
-    check((wait ? nxd_training_state_save : nxd_training_state_save_async)(state, directory, step,
-                                                                           keep_last))
+    told(directory) do given_directory
+        call = wait ? nxd_training_state_save : nxd_training_state_save_async
+        check(call(state, given_directory, step, keep_last))
+    end
 
 "Waits until what was saved in the background has ended, and fails as it did."
 Base.wait(state::TrainingState; timeout_ms::Integer = -1) =
@@ -139,7 +146,9 @@ Loads all parts from the newest complete checkpoint, and gives its step; `nothin
 changed, where there is none. [collective: world]
 """
 function load!(state::TrainingState, directory::AbstractString; verify::Bool = true)
-    step = value(out -> nxd_training_state_load_newest(state, directory, verify, out), Int64)
+    step = told(directory) do given_directory
+        value(out -> nxd_training_state_load_newest(state, given_directory, verify, out), Int64)
+    end
     step < 0 ? nothing : Int(step)
 end
 

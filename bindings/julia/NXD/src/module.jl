@@ -301,7 +301,8 @@ function mismatches(report, kind)
 end
 
 "Writes the whole parameters as one safetensors file. [collective: tensor- and pipeline-parallel groups]"
-save(root::ModuleNode, path::AbstractString) = check(nxd_module_save_safetensors(root, path))
+save(root::ModuleNode, path::AbstractString) =
+    told(given_path -> check(nxd_module_save_safetensors(root, given_path)), path)
 
 # ---- tapes
 

@@ -135,7 +135,8 @@ end
 state_bytes(optimizer::Optimizer) = Int(value(out -> nxd_optimizer_get_state_bytes(optimizer, out), UInt64))
 
 "Writes the whole state as safetensors. [collective: tensor, data, pipeline groups]"
-save(optimizer::Optimizer, path::AbstractString) = check(nxd_optimizer_save(optimizer, path))
+save(optimizer::Optimizer, path::AbstractString) =
+    told(given_path -> check(nxd_optimizer_save(optimizer, given_path)), path)
 "Reads this rank's part of a state that any layout wrote."
 load!(optimizer::Optimizer, path::AbstractString) = check(nxd_optimizer_load(optimizer, path))
 

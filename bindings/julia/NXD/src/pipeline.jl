@@ -247,4 +247,5 @@ buffer_bytes(pipeline::Pipeline) = Int(value(out -> nxd_pp_get_buffer_bytes(pipe
 "Records when tasks, messages and waits begin and end, from now on or no longer."
 timeline!(pipeline::Pipeline, on::Bool = true) = check(nxd_pp_set_timeline(pipeline, on))
 "Writes what all ranks recorded, as a trace (\".json\"). [collective: world]"
-write_timeline(pipeline::Pipeline, path::AbstractString) = check(nxd_pp_write_timeline(pipeline, path))
+write_timeline(pipeline::Pipeline, path::AbstractString) =
+    told(given_path -> check(nxd_pp_write_timeline(pipeline, given_path)), path)

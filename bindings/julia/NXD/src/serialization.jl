@@ -6,8 +6,10 @@ function write_tensors(call, context, path, tensors, texts, options)
     row = field(Ptr{Cstring}, names, kept)
     made = Options(nxd_save_options_t; keys = collect(keys(texts)), values = collect(values(texts)),
                    num_values = length(texts), options...)
-    GC.@preserve kept handles_of check(call(context, path, row, handles(nxd_tensor_t, handles_of),
-                                            length(names), made))
+    told(path) do given_path
+        GC.@preserve kept handles_of check(call(context, given_path, row,
+                                                handles(nxd_tensor_t, handles_of), length(names), made))
+    end
 end
 
 """

@@ -70,3 +70,28 @@ end
         end
     end
 end
+
+# A path that one rank alone cannot give is an error of the call on all ranks, which go on.
+function paths_with_a_nul(r, ctx, directory)
+    optimizer = adamw(Ddp(ctx, [Float32[1, 2, 3]], [Float32[1, 1, 1]]; names = ["w"]))
+    state = NXD.TrainingState(ctx)
+    bad(path) = r == 1 ? path * "\0" : path
+    calls = [() -> NXD.Checkpoint(ctx, bad(directory), 1), () -> NXD.open_checkpoint(ctx, bad(directory)),
+             () -> NXD.open_checkpoint(ctx, bad(directory), 1),
+             () -> NXD.save(optimizer, bad(joinpath(directory, "state"))),
+             () -> NXD.save(state, bad(directory), 1), () -> NXD.load!(state, bad(directory))]
+    failures = [thrown(call) for call in calls]
+    checkpoint = NXD.Checkpoint(ctx, directory, 1)
+    push!(failures, thrown(() -> NXD.snapshot(optimizer, checkpoint, bad("state"))))
+    NXD.snapshot(optimizer, checkpoint, "state")
+    NXD.publish(checkpoint)
+    [failure isa NXDError ? failure.status : typeof(failure) for failure in failures]
+end
+
+@testset "peers hear of a path with a NUL" begin
+    mktempdir() do directory
+        on_0, on_1 = two_ranks((r, ctx) -> paths_with_a_nul(r, ctx, directory))
+        @test on_0 == fill(:invalid_argument, 7)
+        @test on_1 == fill(ArgumentError, 7)
+    end
+end
