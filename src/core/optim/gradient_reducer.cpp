@@ -138,7 +138,7 @@ void GradientReducer::reset() noexcept {
     unmarked_[bucket] = plan_.buckets()[bucket].items.size();
   }
   next_ = 0;
-  kept_open_ = false;
+  kept_open_ = begun_anew_ = false;
 }
 
 // It follows from their values, and from where they lie.
@@ -163,15 +163,20 @@ void GradientReducer::keep_open() noexcept {
     while (!flights_.empty()) land_first();
     left_gradients_ = hash_of_gradients();
     kept_open_ = true;
+    begun_anew_ = false;
   } catch (...) {
     reset();
   }
 }
 
-void GradientReducer::begin_step_if_new(bool marks) {
-  if (!kept_open_) return;
-  kept_open_ = false;
-  if (marks || hash_of_gradients() != left_gradients_) reset();
+void GradientReducer::begin_anew() noexcept {
+  reset();
+  kept_open_ = begun_anew_ = true;
+}
+
+void GradientReducer::settle(bool any_begun_anew) noexcept {
+  if (any_begun_anew && !begun_anew_) reset();
+  kept_open_ = begun_anew_ = false;
 }
 
 void GradientReducer::abandon() noexcept {
@@ -202,7 +207,7 @@ void GradientReducer::mark_unused(size_t parameter) { mark(parameter, false); }
 void GradientReducer::mark(size_t parameter, bool used) {
   check_argument(parameter < marked_.size(), "index: expected less than ", marked_.size(),
                  " parameters, got ", parameter);
-  begin_step_if_new(true);
+  if (kept_open_ && !begun_anew_) begin_anew();
   check_state(!marked_[parameter], "parameter ", source_->info(parameter).name,
               ": its gradient was marked in this step already");
   kept_for_update_ = false;
@@ -210,12 +215,12 @@ void GradientReducer::mark(size_t parameter, bool used) {
   unused_[parameter] = used ? 0 : 1;
   const int bucket = plan_.bucket_of(parameter);
   if (bucket >= 0) --unmarked_[static_cast<size_t>(bucket)];
-  if (!options_.overlap || alone()) return;
+  if (!options_.overlap || alone() || kept_open_) return;
   or_reset([&] { start_full_buckets(); });
 }
 
 bool GradientReducer::uses(size_t parameter) const {
-  if (kept_open_) return false;
+  if (kept_open_ && !begun_anew_) return false;
   const int bucket = plan_.bucket_of(parameter);
   return marked_[parameter] || (bucket >= 0 && static_cast<size_t>(bucket) < next_);
 }
@@ -238,8 +243,8 @@ void GradientReducer::start_all_buckets() {
 }
 
 void GradientReducer::start_rest() {
-  begin_step_if_new(false);
-  if (!options_.overlap || alone()) return;
+  if (kept_open_ && !begun_anew_ && hash_of_gradients() != left_gradients_) begin_anew();
+  if (!options_.overlap || alone() || kept_open_) return;
   or_reset([&] { start_all_buckets(); });
 }
 

@@ -62,8 +62,13 @@ class GradientReducer {
 
   // After a call that was rejected, on all ranks: what is under way ends, and the step stays open.
   // Another call goes on with its gradients as they are now, which may be reduced. A mark, or a
-  // gradient that was written or moved since, begins a new step.
+  // gradient that was written or moved since, begins a new step. Ranks may see that differently, so
+  // that no bucket of the new step starts before they have compared it.
   void keep_open() noexcept;
+  // This rank has begun a new step in the place of one that was kept open. After start_rest().
+  bool is_begun_anew() const { return begun_anew_; }
+  // Ends what keep_open() has begun, once ranks have compared: another may have begun a new step.
+  void settle(bool any_begun_anew) noexcept;
 
   // Ends a step that is not to be completed: waits for the buckets that have started, which ranks
   // with the same marks have alike, and forgets marks.
@@ -98,7 +103,7 @@ class GradientReducer {
   bool is_direct(size_t bucket) const;
   void make_buffers();
   uint64_t hash_of_gradients();
-  void begin_step_if_new(bool marks);
+  void begin_anew() noexcept;
   void mark(size_t parameter, bool used);
   void exchange_used_map();
   void make_missing_gradients();
@@ -130,6 +135,7 @@ class GradientReducer {
   bool kept_for_update_ = false;  // present_ is
   size_t next_ = 0;               // bucket to start
   bool kept_open_ = false;        // by a call that was rejected
+  bool begun_anew_ = false;       // since then
   uint64_t left_gradients_ = 0;   // their hash then
   std::deque<Flight> flights_;
 };

@@ -304,10 +304,10 @@ fn gradients_after_a_failure() {
     fill(&ddp).unwrap();
     ddp.arrays()[1].gradient_mut::<f64>().unwrap()[0] = f64::NAN;
     (0..3).for_each(|index| ddp.mark_ready(index).unwrap());
-    // Rejected before the reductions are waited for.
+    // The reductions that a rejected call had started end with it.
     let error = ddp.finish(&FinishOptions { max_norm: -1.0, ..Default::default() }).unwrap_err();
     assert_eq!(error.status(), Status::INVALID_ARGUMENT);
-    assert_eq!(ddp.arrays()[0].gradient::<f32>().unwrap_err().status(), Status::INVALID_STATE);
+    assert!(ddp.arrays()[0].gradient::<f32>().is_ok());
     // Gradients are finished, but for their clipping.
     let error = ddp.finish(&FinishOptions::default()).unwrap_err();
     assert!(error.message().contains("the norm of the gradients is nan"), "{}", error);
