@@ -15,6 +15,7 @@
 #include "engine/autograd/gradient_interceptor.h"
 #include "engine/autograd/gradients.h"
 #include "engine/autograd/graph_node.h"
+#include "engine/device/device_tensor.h"
 #include "engine/device/random_state.h"
 #include "engine/device/recording.h"
 #include "engine/device/step_closures.h"
@@ -165,7 +166,8 @@ class BuffersBefore {
   explicit BuffersBefore(const Module& module) {
     for (const NamedBuffer& entry : named_buffers(module)) {
       const at::Tensor& value = entry.buffer->value;
-      before_.push_back({entry.buffer, value, value.clone(), version_of(value)});
+      before_.push_back({entry.buffer, value, value.clone(), version_of(value),
+                         is_recorded(value) ? value_of(value) : nullptr});
     }
   }
 
@@ -173,11 +175,7 @@ class BuffersBefore {
   BufferValues written() const {
     BufferValues out;
     for (const Before& each : before_) {
-      const at::Tensor& now = each.buffer->value;
-      const bool is_same = now.is_same(each.tensor) && version_of(now) == each.version;
-      // A batch norm's running statistics change without a new version.
-      if (is_same && (!now.is_cpu() || at::equal(now, each.value))) continue;
-      out.emplace_back(each.buffer, each.value);
+      if (!is_as_before(each)) out.emplace_back(each.buffer, each.value);
     }
     return out;
   }
@@ -187,7 +185,17 @@ class BuffersBefore {
     std::shared_ptr<Buffer> buffer;
     at::Tensor tensor, value;
     uint32_t version;
+    DeviceValuePtr on_device;  // null elsewhere
   };
+
+  // A batch norm's running statistics change without a new version.
+  static bool is_as_before(const Before& each) {
+    const at::Tensor& now = each.buffer->value;
+    if (!now.is_same(each.tensor) || version_of(now) != each.version) return false;
+    if (each.on_device) return value_of(now) == each.on_device;
+    return !now.is_cpu() || at::equal(now, each.value);
+  }
+
   std::vector<Before> before_;
 };
 
