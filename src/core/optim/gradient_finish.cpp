@@ -191,7 +191,7 @@ Proposal proposal_of(ParameterSource& source, GradientReducer* reducer,
   proposal.same_within(stage, stages, "update rule, hyperparameters, groups and schedule",
                        update.digest, Proposal::Kind::kDigest);
   proposal.compare_within(stage, stages, used.folded());
-  proposal.compare_within(stage, stages, reducer && reducer->is_begun_anew() ? 1 : 0);
+  proposal.compare_within(stage, stages, reducer ? reducer->open_place() : 0);
   return proposal;
 }
 
@@ -203,10 +203,9 @@ bool agree_on_finish(ParameterSource& source, GradientReducer* reducer,
     if (reducer) reducer->start_rest();
     const std::vector<bool> same =
         agree(source.groups().all(), proposal_of(source, reducer, options, update));
-    const bool all_alike = same[1], any_anew = !all_alike || (reducer && reducer->is_begun_anew());
-    if (reducer) reducer->settle(any_anew);
+    if (reducer) reducer->settle(same[1]);
     // A rank that had not begun anew has told of the gradients of the step before.
-    return same[0] && all_alike;
+    return same[0] && same[1];
   } catch (const Error& error) {
     if (reducer && is_rejection(error.status())) reducer->keep_open();
     if (reducer && !is_rejection(error.status())) reducer->abandon();

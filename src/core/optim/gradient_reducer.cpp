@@ -174,8 +174,14 @@ void GradientReducer::begin_anew() noexcept {
   kept_open_ = begun_anew_ = true;
 }
 
-void GradientReducer::settle(bool any_begun_anew) noexcept {
-  if (any_begun_anew && !begun_anew_) reset();
+// A rank that had begun anew has not reduced, if that call was rejected too, what another has.
+int GradientReducer::open_place() const {
+  if (!kept_open_) return 0;
+  return begun_anew_ ? 1 : next_ == 0 ? 2 : 3;
+}
+
+void GradientReducer::settle(bool alike) noexcept {
+  if (!alike && !begun_anew_) reset();
   kept_open_ = begun_anew_ = false;
 }
 

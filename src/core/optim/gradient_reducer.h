@@ -65,10 +65,11 @@ class GradientReducer {
   // gradient that was written or moved since, begins a new step. Ranks may see that differently, so
   // that no bucket of the new step starts before they have compared it.
   void keep_open() noexcept;
-  // This rank has begun a new step in the place of one that was kept open. After start_rest().
-  bool is_begun_anew() const { return begun_anew_; }
-  // Ends what keep_open() has begun, once ranks have compared: another may have begun a new step.
-  void settle(bool any_begun_anew) noexcept;
+  // How far a step is that was kept open, for ranks to compare. After start_rest().
+  int open_place() const;
+  // Ends what keep_open() has begun: a new step for all ranks, where they are not alike or have
+  // begun one.
+  void settle(bool alike) noexcept;
 
   // Ends a step that is not to be completed: waits for the buckets that have started, which ranks
   // with the same marks have alike, and forgets marks.

@@ -166,8 +166,10 @@ class BuffersBefore {
   explicit BuffersBefore(const Module& module) {
     for (const NamedBuffer& entry : named_buffers(module)) {
       const at::Tensor& value = entry.buffer->value;
-      before_.push_back({entry.buffer, value, value.clone(), version_of(value),
-                         is_recorded(value) ? value_of(value) : nullptr});
+      before_.push_back({entry.buffer, value, value.clone(), version_of(value), 0, {}});
+      if (!is_recorded(value)) continue;
+      before_.back().id = device_value(value).id;
+      before_.back().data = device_value(value).data;
     }
   }
 
@@ -185,15 +187,16 @@ class BuffersBefore {
     std::shared_ptr<Buffer> buffer;
     at::Tensor tensor, value;
     uint32_t version;
-    DeviceValuePtr on_device;  // null elsewhere
+    uint64_t id;  // on the device: of its value, and what a graph gave for that
+    at::Tensor data;
   };
 
   // A batch norm's running statistics change without a new version.
   static bool is_as_before(const Before& each) {
     const at::Tensor& now = each.buffer->value;
     if (!now.is_same(each.tensor) || version_of(now) != each.version) return false;
-    if (each.on_device) return value_of(now) == each.on_device;
-    return !now.is_cpu() || at::equal(now, each.value);
+    if (!is_recorded(now)) return at::equal(now, each.value);
+    return device_value(now).id == each.id && device_value(now).data.is_same(each.data);
   }
 
   std::vector<Before> before_;
