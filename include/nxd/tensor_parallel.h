@@ -236,7 +236,7 @@ NXD_API nxd_status_t nxd_row_linear_backward_get_workspace(
     const DLTensor* grad_bias, size_t* out_bytes);
 
 /** Options of nxd_vocab_parallel_embedding_forward and _backward; the same on all ranks, but for
- * the workspace. */
+ *  the workspace. */
 typedef struct nxd_vocab_parallel_embedding_options {
   size_t struct_size;
   int64_t num_embeddings;    /**< ids that there are; 0: the rows of all ranks, of which the last
@@ -399,8 +399,8 @@ NXD_API nxd_status_t nxd_parallel_cross_entropy_backward_get_workspace(
     const DLTensor* grad_logits, size_t* out_bytes);
 
 /** Moves between what the ranks of the group hold alike and what they hold in parts, as in
- *  Megatron-LM; the features of a tensor-parallel region are parts along the last dimension, dim
- * -1, a sequence is one along another. */
+ *  Megatron-LM. The features of a tensor-parallel region are parts along the last dimension (dim
+ *  -1), a sequence is one along another. */
 typedef int32_t nxd_region_mapping_t;
 enum {
   NXD_REGION_MAPPING_INVALID = -1,

@@ -203,8 +203,8 @@ const (
 )
 
 // RegionMapping is nxd_region_mapping_t. Moves between what the ranks of the group hold alike and
-// what they hold in parts, as in Megatron-LM; the features of a tensor-parallel region are parts
-// along the last dimension, dim -1, a sequence is one along another.
+// what they hold in parts, as in Megatron-LM. The features of a tensor-parallel region are parts
+// along the last dimension (dim -1), a sequence is one along another.
 type RegionMapping int32
 
 const (

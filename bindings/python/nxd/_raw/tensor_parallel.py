@@ -32,8 +32,8 @@ class Smoothing(IntEnum):
 
 class RegionMapping(IntEnum):
     """Moves between what the ranks of the group hold alike and what they hold in parts, as in
-    Megatron-LM; the features of a tensor-parallel region are parts along the last dimension, dim
-    -1, a sequence is one along another.
+    Megatron-LM. The features of a tensor-parallel region are parts along the last dimension (dim
+    -1), a sequence is one along another.
     """
 
     INVALID = -1

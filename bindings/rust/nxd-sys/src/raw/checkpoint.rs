@@ -77,14 +77,14 @@ extern "C" {
     ///
     /// Snapshots are written first. The ranks share the files: each is brought to the disk, and its
     /// size and checksum (XXH3 of 128 bits) go into manifest.json, with the values, the seeds of all
-    /// contexts, and the first one's step and microbatch. Then the directory gets its name, in one step
-    /// of the file system: whenever the job is killed, the checkpoint is there as a whole or not at all.
+    /// contexts, and the first one's step and microbatch. Then the directory gets its name, in one
+    /// step of the file system: a job that is killed leaves the checkpoint as a whole or not at all.
     /// @param keep_last  complete checkpoints to keep: this one, and the others of the highest steps.
     /// Any beyond are removed where their step is lower than this one's. 0: all.
     /// @return NXD_OK; INVALID_ARGUMENT (ranks differ; a file that is no regular file, or that two
-    /// snapshots write); INVALID_STATE (published already, or opened to be read); IO (such as a
-    /// full disk: earlier checkpoints stay as they are, and this one may be published again). All ranks
-    /// fail alike.
+    /// snapshots write); INVALID_STATE (published already, or opened to be read); IO (such as
+    /// a full disk: earlier checkpoints stay as they are, and this one may be published again).
+    /// All ranks fail alike.
     /// @since 0.1
     pub fn nxd_checkpoint_publish(checkpoint: *mut nxd_checkpoint_t, keep_last: i32) -> nxd_status_t;
 

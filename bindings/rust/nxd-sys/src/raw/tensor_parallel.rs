@@ -66,8 +66,8 @@ impl Default for nxd_smoothing_t {
 }
 
 /// Moves between what the ranks of the group hold alike and what they hold in parts, as in
-/// Megatron-LM; the features of a tensor-parallel region are parts along the last dimension, dim
-/// -1, a sequence is one along another.
+/// Megatron-LM. The features of a tensor-parallel region are parts along the last dimension (dim
+/// -1), a sequence is one along another.
 #[repr(transparent)]
 #[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct nxd_region_mapping_t(pub i32);
