@@ -89,7 +89,8 @@ function without_forcing(f)
     end
 end
 
-resident_mb() = parse(Int, split(read("/proc/self/statm", String))[2]) * 4096 / 2^20
+"Without pages of files, which the system may drop at any moment."
+resident_mb() = parse(Int, match(r"RssAnon:\s+(\d+) kB", read("/proc/self/status", String))[1]) / 2^10
 
 """
 Runs a Julia program in a process of its own and gives (exit code, output). It is killed when it
