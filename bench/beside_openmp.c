@@ -6,9 +6,9 @@
 #include <omp.h>
 #include <stdio.h>
 #include <stdlib.h>
-#include <time.h>
 
 #include "nxd.h"
+#include "timing.h"
 
 enum { TOKENS = 512, WIDTH = 512, CALLS = 40, ROUNDS = 21, WARM_ROUNDS = 3 };
 enum { REGION, PRODUCT, TURNS, WAYS };
@@ -25,22 +25,6 @@ typedef struct {
   DLTensor tensors[3];
   double sum;
 } work_t;
-
-static double now(void) {
-  struct timespec t;
-  clock_gettime(CLOCK_MONOTONIC, &t);
-  return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
-}
-
-static int compare(const void* a, const void* b) {
-  const double x = *(const double*)a, y = *(const double*)b;
-  return (x > y) - (x < y);
-}
-
-static double median(double* values) {
-  qsort(values, ROUNDS, sizeof *values, compare);
-  return values[ROUNDS / 2];
-}
 
 static void run_region(work_t* work) {
   double sum = 0;
@@ -70,7 +54,7 @@ static nxd_status_t measure(work_t* work, double* seconds) {
       if (round >= 0) rounds[way][round] = now() - start;
     }
   }
-  for (int way = 0; way < WAYS; ++way) seconds[way] = median(rounds[way]) / CALLS;
+  for (int way = 0; way < WAYS; ++way) seconds[way] = median(rounds[way], ROUNDS) / CALLS;
   return NXD_OK;
 }
 

@@ -3,9 +3,9 @@
 #define _GNU_SOURCE
 #include <stdio.h>
 #include <stdlib.h>
-#include <time.h>
 
 #include "nxd.h"
+#include "timing.h"
 
 enum { BATCHES = 31, EMPTY_CALLS = 100000, REDUCTIONS = 1000, COUNT = 256 };
 
@@ -14,22 +14,6 @@ enum { BATCHES = 31, EMPTY_CALLS = 100000, REDUCTIONS = 1000, COUNT = 256 };
     const nxd_status_t status_ = (call);   \
     if (status_ != NXD_OK) return status_; \
   } while (0)
-
-static double now(void) {
-  struct timespec t;
-  clock_gettime(CLOCK_MONOTONIC, &t);
-  return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
-}
-
-static int compare(const void* a, const void* b) {
-  const double x = *(const double*)a, y = *(const double*)b;
-  return (x > y) - (x < y);
-}
-
-static double median(double* values) {
-  qsort(values, BATCHES, sizeof *values, compare);
-  return values[BATCHES / 2];
-}
 
 static nxd_status_t measure(nxd_context_t* ctx) {
   static float send[COUNT], recv[COUNT];
@@ -53,8 +37,8 @@ static nxd_status_t measure(nxd_context_t* ctx) {
   for (int i = 0; i < COUNT; ++i)
     if (recv[i] != 2 * send[i]) return NXD_ERROR_INTERNAL;
   if (rank == 0)
-    printf("empty_call_ns %.1f\nall_reduce_1k_us %.2f\n", 1e9 * median(empty),
-           1e6 * median(reduce));
+    printf("empty_call_ns %.1f\nall_reduce_1k_us %.2f\n", 1e9 * median(empty, BATCHES),
+           1e6 * median(reduce, BATCHES));
   return NXD_OK;
 }
 

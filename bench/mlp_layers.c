@@ -6,9 +6,9 @@
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
-#include <time.h>
 
 #include "nxd.h"
+#include "timing.h"
 
 enum { HIDDEN = 512, INTERMEDIATE = 1408, RANKS = 2, PART = INTERMEDIATE / RANKS, TOKENS = 2048 };
 enum { ROUNDS = 21, WARM_ROUNDS = 3, WAYS = 3 };
@@ -18,22 +18,6 @@ enum { ROUNDS = 21, WARM_ROUNDS = 3, WAYS = 3 };
     const nxd_status_t status_ = (call);   \
     if (status_ != NXD_OK) return status_; \
   } while (0)
-
-static double now(void) {
-  struct timespec t;
-  clock_gettime(CLOCK_MONOTONIC, &t);
-  return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
-}
-
-static int compare(const void* a, const void* b) {
-  const double x = *(const double*)a, y = *(const double*)b;
-  return (x > y) - (x < y);
-}
-
-static double median(double* values) {
-  qsort(values, ROUNDS, sizeof *values, compare);
-  return values[ROUNDS / 2];
-}
 
 /* ---- over buffers */
 
@@ -153,7 +137,7 @@ static nxd_status_t measure(nxd_context_t* ctx, array_t arrays[2][ARRAYS], modul
   for (int way = WAYS - 1; rank == 0 && way >= 0; --way) {
     double shares[ROUNDS];
     for (int i = 0; i < ROUNDS; ++i) shares[i] = seconds[way][i] / seconds[0][i];
-    const double share = median(shares), time = median(seconds[way]);
+    const double share = median(shares, ROUNDS), time = median(seconds[way], ROUNDS);
     printf("mlp_tp2_%s_ms %.3f  %.1f GFLOP/s per rank, %.3f of the modules' time\n", names[way],
            1e3 * time, 1e-9 * flops / time, share);
   }

@@ -20,7 +20,7 @@ limit=3000
 collected=(test_core test_arrays test_tensor)
 if [[ -n ${NXD_LONG:-} ]]; then
   limit=3600
-  collected+=(test_checkpoint test_data test_layer_arrays test_module)
+  collected+=(test_checkpoint test_data test_layer_arrays test_module test_models)
 fi
 cd "$binding/tests"
 
@@ -32,7 +32,7 @@ suite() {
 }
 
 suite lifetimes test_lifetimes & lifetimes=$!
-suite all test_raw test_core test_machine test_checkpoint test_arrays test_data test_layer_arrays test_tensor test_module test_libtorch test_processes test_readme &
+suite all test_raw test_core test_machine test_checkpoint test_arrays test_data test_layer_arrays test_tensor test_module test_models test_libtorch test_processes test_readme &
 all=$!
 status=0
 wait $lifetimes || status=1
