@@ -14,7 +14,8 @@ from nxd import _handle, ops
 from support import LONG, TIMEOUT_MS, resident_kb, run_code
 from test_arrays import Doubler
 from test_core import DictStore
-from test_module import CONFIG, Affine
+from test_models import CONFIG
+from test_module import Affine
 
 # Growth that a run may have, whatever it runs: pools and tables that find their size.
 SLACK_KB = 1500
