@@ -27,6 +27,11 @@ check_soname() {
 }
 check_soname nxd_core
 ((engine)) && check_soname nxd
+# The libgomp of PyTorch's packages, which a process may have loaded first, knows OpenMP up to 4.5.
+if readelf -V "$libdir/libnxd_core.so.0" | grep -E 'Name: G?OMP_[5-9]'; then
+  echo "libnxd_core.so cannot be loaded beside an OpenMP of before 5.0"
+  exit 1
+fi
 
 cat > "$work/core.c" <<'EOF'
 #include <stdio.h>

@@ -100,7 +100,7 @@ func MeasureGemmPeak(dtype DType, size int32) (rateOut float64, err error) {
 // ReleaseThreads is nxd_release_threads. Ends the threads that the library and OpenMP keep for the
 // calling thread between calls. The next call that needs threads starts new ones. Otherwise the
 // library's threads spin for 50 us after each call, OpenMP's for some milliseconds, and then sleep.
-// [local]
+// Older OpenMP keeps its own. [local]
 func ReleaseThreads() error {
 	return TakeError(unsafe.Pointer(C.nxdgo_release_threads()))
 }

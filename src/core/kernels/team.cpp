@@ -2,6 +2,7 @@
 
 #include <omp.h>
 #include <sched.h>
+#include <time.h>
 
 #include <atomic>
 #include <chrono>
@@ -17,6 +18,7 @@
 #include "core/base/error.h"
 #include "core/base/fork_guard.h"
 #include "core/base/profiler.h"
+#include "core/kernels/openmp_runtimes.h"
 
 namespace nxd::kernels {
 namespace {
@@ -30,6 +32,11 @@ constexpr auto kSpin = std::chrono::microseconds(50);
 constexpr auto kYield = std::chrono::microseconds(500);
 constexpr int kLooksPerClock = 32;
 
+// A thread of a team that had no core for that long in that many regions shares it with others.
+// Some may be idle threads of OpenMP's.
+constexpr auto kLost = std::chrono::microseconds(200);
+constexpr int kLostRegions = 3;
+
 thread_local bool inside_region = false;
 
 template <class Done>
@@ -42,6 +49,12 @@ bool spin(const Done& done) noexcept {
     }
   } while (Clock::now() - start < kSpin);
   return false;
+}
+
+std::chrono::nanoseconds cpu_time_of_this_thread() noexcept {
+  timespec time{};
+  clock_gettime(CLOCK_THREAD_CPUTIME_ID, &time);
+  return std::chrono::seconds(time.tv_sec) + std::chrono::nanoseconds(time.tv_nsec);
 }
 
 int cores() noexcept {
@@ -69,7 +82,8 @@ void go_to_place(int index, int place_of_caller) noexcept {
 class Team {
  public:
   // threads: the caller and those that are made here.
-  explicit Team(int threads) : size_(threads), may_spin_(threads <= cores()) {
+  explicit Team(int threads)
+      : size_(threads), may_spin_(threads <= cores()), uncounted_(cores() + 1 - threads) {
     const BlockedSignals blocked;
     const int place = omp_get_place_num();
     others_.reserve(static_cast<size_t>(threads));
@@ -95,13 +109,17 @@ class Team {
     context_ = context;
     const auto count = static_cast<uint32_t>(tasks);
     unfinished_.store(count, std::memory_order_relaxed);
+    announced_.store(watched_ ? Clock::now() : Clock::time_point(), std::memory_order_relaxed);
     open_.store(count, std::memory_order_release);
     announce();
     work();
-    wait();
+    watched_ = wait() > kLost;
   }
 
  private:
+  static constexpr int kWatched =
+      1;  // the thread that looks whether it has a core, and tells OpenMP
+
   void announce() noexcept {
     region_.fetch_add(1, std::memory_order_release);
     region_.notify_all();
@@ -119,16 +137,30 @@ class Team {
     }
   }
 
-  void wait() noexcept {
+  // How long it took, as far as the clock was asked.
+  Clock::duration wait() noexcept {
     const auto done = [this] { return unfinished_.load(std::memory_order_acquire) == 0; };
-    if (done() || (may_spin_ && spin(done))) return;
-    for (const auto start = Clock::now(); Clock::now() - start < kYield;) {
-      if (done()) return;
+    if (done() || (may_spin_ && spin(done))) return {};
+    const auto start = Clock::now();
+    while (Clock::now() - start < kYield) {
+      if (done()) return Clock::now() - start;
       ::sched_yield();
     }
     while (const uint32_t left = unfinished_.load(std::memory_order_acquire)) {
       unfinished_.wait(left, std::memory_order_acquire);
     }
+    return Clock::now() - start;
+  }
+
+  // Works, and counts the regions in which this thread had no core for a time, from their
+  // announcement on. OpenMP hears of the team then: with as many threads as make more than there
+  // are cores beside OpenMP's own, of which it has as many as the team.
+  void work_watched(Clock::time_point announced) {
+    const auto cpu_time = cpu_time_of_this_thread();
+    work();
+    const auto used = cpu_time_of_this_thread() - cpu_time;
+    if (Clock::now() - announced - used < kLost || ++lost_regions_ != kLostRegions) return;
+    if (uncounted_ > 0 && uncounted_ < size_) count_in_openmp(uncounted_);
   }
 
   void live(int index, int place_of_caller) {
@@ -140,7 +172,12 @@ class Team {
     for (;;) {
       const uint32_t region = region_.load(std::memory_order_acquire);
       if (stop_.load(std::memory_order_relaxed)) return;
-      work();
+      const auto announced = announced_.load(std::memory_order_relaxed);
+      if (index == kWatched && announced != Clock::time_point()) {
+        work_watched(announced);
+      } else {
+        work();
+      }
       const auto changed = [&] { return region_.load(std::memory_order_acquire) != region; };
       if (!(may_spin_ && spin(changed))) region_.wait(region, std::memory_order_acquire);
     }
@@ -151,10 +188,14 @@ class Team {
   alignas(64) std::atomic<uint32_t> unfinished_{0};  // tasks that are not done
   alignas(64) std::atomic<uint32_t> region_{0};      // changes with every region, and at the end
   std::atomic<bool> stop_{false};
+  std::atomic<Clock::time_point> announced_{};  // of the region, if it is watched
+  bool watched_ = false;                        // the last region ended late
+  int lost_regions_ = 0;                        // of the watched thread's
   TeamTask task_ = nullptr;
   void* context_ = nullptr;
   const int size_;
   const bool may_spin_;
+  const int uncounted_;  // threads
   const ForkGuard fork_guard_;
   std::vector<std::thread> others_;
 };
@@ -197,8 +238,7 @@ void release_team() {
   check_state(!inside_region && !omp_in_parallel(),
               "inside a parallel region its threads cannot be released");
   own_team().reset();
-  check_state(omp_pause_resource(omp_pause_soft, omp_get_initial_device()) == 0,
-              "OpenMP does not release its threads here");
+  release_openmp();
 }
 
 }  // namespace nxd::kernels

@@ -1,6 +1,8 @@
 // The threads of kernels: every task is done once for any caller, failures reach the caller, and
 // nothing depends on threads that are late, ended or left behind by a fork.
+#include <dlfcn.h>
 #include <omp.h>
+#include <sched.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -112,6 +114,40 @@ void after_release(void**) {
   }
 }
 
+// A region with a task for each thread. Threads of the team's own have no core for a while, as
+// beside threads of OpenMP's that poll for their next region.
+void region_without_cores(int threads) {
+  const auto here = std::this_thread::get_id();
+  std::atomic<int> begun{0};
+  parallel_ranges(threads, kMuch, [&](int64_t begin, int64_t end) {
+    begun += static_cast<int>(end - begin);
+    while (begun < threads) sched_yield();
+    if (std::this_thread::get_id() != here) usleep(3000);
+  });
+}
+
+// Teams look for runtimes by name, so that a second libgomp, as PyTorch's packages have one, hears
+// too.
+void openmp_hears_of_crowded_cores(void**) {
+  const int cores = omp_get_num_procs();
+  if (cores < 2) {
+    print_message("skip: test_team: threads that share cores: one core; install another\n");
+    skip();
+  }
+  void* const runtime = dlopen(NXD_LIBGOMP_COUNTED, RTLD_NOW | RTLD_LOCAL);
+  assert_non_null(runtime);
+  const auto& regions = *static_cast<const int*>(dlsym(runtime, "counted_regions"));
+  const auto& threads = *static_cast<const unsigned*>(dlsym(runtime, "counted_threads"));
+  omp_set_num_threads(cores);
+  release_team();
+  coverage(40);
+  for (int i = 0; i < 20; ++i) region_without_cores(cores);
+  release_team();  // joins the thread that counts
+  assert_int_equal(regions, 1);
+  assert_int_equal(threads, 2);  // the thread itself and one more, which is one more than cores
+  dlclose(runtime);
+}
+
 #ifndef __SANITIZE_THREAD__  // which knows no threads of a child that was forked beside others
 // The child has no thread of its parent's team, and ends without waiting for one.
 void in_a_forked_child(void**) {
@@ -138,9 +174,13 @@ void in_a_forked_child(void**) {
 
 int main() {
   const CMUnitTest tests[] = {
-      cmocka_unit_test(each_item_once),    cmocka_unit_test(little_work_stays_here),
-      cmocka_unit_test(callers_at_once),   cmocka_unit_test(no_team_in_a_team),
-      cmocka_unit_test(after_release),     cmocka_unit_test(failures_reach_the_caller),
+      cmocka_unit_test(each_item_once),
+      cmocka_unit_test(little_work_stays_here),
+      cmocka_unit_test(callers_at_once),
+      cmocka_unit_test(no_team_in_a_team),
+      cmocka_unit_test(after_release),
+      cmocka_unit_test(failures_reach_the_caller),
+      cmocka_unit_test(openmp_hears_of_crowded_cores),
 #ifndef __SANITIZE_THREAD__
       cmocka_unit_test(in_a_forked_child),
 #endif

@@ -106,9 +106,9 @@ extern "C" {
 
     /// [local] Ends the threads that the library and OpenMP keep for the calling thread between calls.
     /// The next call that needs threads starts new ones. Otherwise the library's threads spin for 50 us
-    /// after each call, OpenMP's for some milliseconds, and then sleep.
+    /// after each call, OpenMP's for some milliseconds, and then sleep. Older OpenMP keeps its own.
     ///
-    /// @return NXD_OK; INVALID_STATE (inside a parallel region of OpenMP).
+    /// @return NXD_OK; INVALID_STATE (inside a parallel region); UNSUPPORTED (OpenMP before 5.0).
     /// @since 0.1
     pub fn nxd_release_threads() -> nxd_status_t;
 

@@ -1,0 +1,80 @@
+#include "core/kernels/openmp_runtimes.h"
+
+#include <dlfcn.h>
+#include <link.h>
+#include <omp.h>
+
+#include <exception>
+#include <string>
+#include <string_view>
+#include <thread>
+#include <vector>
+
+#include "core/base/error.h"
+
+namespace nxd::kernels {
+namespace {
+
+// PyTorch's packages bring a copy under a name of their own, libgomp-a34b3233.so.1.
+std::vector<std::string> paths_of_libgomp() {
+  std::vector<std::string> paths;
+  const auto look = [](dl_phdr_info* library, size_t, void* found) noexcept {
+    const std::string_view path = library->dlpi_name;
+    try {
+      if (path.substr(path.rfind('/') + 1).starts_with("libgomp")) {
+        static_cast<std::vector<std::string>*>(found)->emplace_back(path);
+      }
+    } catch (const std::exception&) {
+      return 1;  // no memory: the search ends with those that it has
+    }
+    return 0;
+  };
+  ::dl_iterate_phdr(look, &paths);
+  return paths;
+}
+
+void make_threads(int count) {
+  std::vector<std::thread> threads;
+  threads.reserve(static_cast<size_t>(count));
+  try {
+    for (int i = 0; i < count; ++i) threads.emplace_back([] {});
+  } catch (const std::exception&) {
+    for (std::thread& thread : threads) thread.join();
+    throw;
+  }
+  for (std::thread& thread : threads) thread.join();
+}
+
+// The function that a compiler calls for `#pragma omp parallel num_threads(threads)`.
+using Parallel = void (*)(void (*region)(void*), void* data, unsigned threads, unsigned flags);
+
+}  // namespace
+
+void count_in_openmp(int threads) noexcept try {
+  for (const std::string& path : paths_of_libgomp()) {
+    void* const library = ::dlopen(path.c_str(), RTLD_LAZY | RTLD_NOLOAD);
+    if (!library) continue;
+    if (const auto parallel = reinterpret_cast<Parallel>(::dlsym(library, "GOMP_parallel"))) {
+      make_threads(threads);
+      parallel([](void*) {}, nullptr, static_cast<unsigned>(threads) + 1, 0);
+    }
+    ::dlclose(library);
+  }
+} catch (const std::exception&) {
+  // Results do not depend on it.
+}
+
+void release_openmp() {
+  // OpenMP's own since 5.0. PyTorch's packages bring an older runtime, with which a library that
+  // names the function cannot be loaded.
+  using Pause = int (*)(omp_pause_resource_t, int device);
+  const auto pause = reinterpret_cast<Pause>(::dlsym(RTLD_DEFAULT, "omp_pause_resource"));
+  if (!pause) {
+    fail(NXD_ERROR_UNSUPPORTED,
+         "the OpenMP of this process is older than 5.0, and keeps its threads");
+  }
+  check_state(pause(omp_pause_soft, omp_get_initial_device()) == 0,
+              "OpenMP does not release its threads here");
+}
+
+}  // namespace nxd::kernels
