@@ -12,7 +12,7 @@
 // A team divides the rows or the columns of the result; no sum is divided. The result has the same
 // bits for any number of threads. The whole product chooses its way, and its tiles follow. Where
 // oneDNN sums an element in an order that depends on its call, tiles are those of the shape alone,
-// and one thread forms the same ones (product_tiles.h).
+// and one thread forms the same ones (tiles_of below, product_tiles.h).
 //
 // Example: a linear layer of 4096 inputs and 6144 outputs, 512 tokens, tensor parallelism over
 // three ranks, so 2048 outputs each. A rank makes three products: forward [512, 4096] by [2048,
@@ -309,15 +309,21 @@ void run_here(const Product& args) {
   }
 }
 
-// True if oneDNN sums the elements of a product in the same order whatever its rows and columns.
-// Its loops for AVX-512 do, but for those of sgemm, which large inner products in f32 call too;
-// others do not, such as those for AVX2.
-bool sums_alike(const Product& product) {
-  if (product.large && product.in_dtype == NXD_DTYPE_F32) return false;
-  if (product.in_dtype == NXD_DTYPE_BF16 && !has_bf16_matmul()) return false;
-  static const bool has_avx512 =
-      (dnnl_get_effective_cpu_isa() & dnnl_cpu_isa_avx512_core) == dnnl_cpu_isa_avx512_core;
-  return has_avx512;
+bool has(dnnl_cpu_isa_t isa) { return (dnnl_get_effective_cpu_isa() & isa) == isa; }
+
+// Where oneDNN sums the elements of a product in the same order whatever its rows and columns, the
+// threads may decide about the tiles. Its loops for AVX-512 do, but for those of sgemm, which large
+// inner products in f32 call too. For AVX2 these alone do, as long as they copy their operands.
+ProductTiles tiles_of(const Product& product) {
+  static const bool has_avx512 = has(dnnl_cpu_isa_avx512_core), has_avx2 = has(dnnl_cpu_isa_avx2);
+  const bool in_f32 = product.in_dtype == NXD_DTYPE_F32 || !has_bf16_matmul();
+  if (!has_avx512) {
+    return has_avx2 && in_f32 && ProductTiles::is_copied_for_avx2(product)
+               ? ProductTiles::copied_for_avx2(product, team_size())
+               : ProductTiles(product, 0);
+  }
+  const bool alike = !in_f32 || (product.in_dtype == NXD_DTYPE_F32 && !product.large);
+  return {product, alike ? team_size() : 0};
 }
 
 }  // namespace
@@ -335,7 +341,7 @@ void gemm(const GemmArgs& given) {
   GemmArgs args = given;
   normalize_strides(args);
   const Product product(args);
-  const ProductTiles tiles(product, sums_alike(product) ? team_size() : 0);
+  const ProductTiles tiles = tiles_of(product);
   parallel_ranges(tiles.count(), args.m * args.n / tiles.count() * args.k,
                   [&](int64_t begin, int64_t end) {
                     for (int64_t i = begin; i < end; ++i) run_here(tiles.at(i));

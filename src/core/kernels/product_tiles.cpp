@@ -37,6 +37,15 @@ constexpr int64_t kTransposedRows = 512, kTransposedColumns = 1024;
 // Multiplications of a tile of a product that is not large.
 constexpr int64_t kShapeWork = 1 << 23;
 
+// The threshold of oneDNN on one thread, FORCE_NOCOPY_THRESH of its src/cpu/x64/gemm/
+// gemm_driver.cpp. Elements of C of a tile from which on a thread gets several; and rows or columns
+// that take as long to compute as one is copied.
+constexpr double kCopiedBelow = 0.0038;
+constexpr int64_t kCopiedTile = 1 << 20;
+constexpr double kCopyCost = 1.0 / 100;
+
+double inverse(int64_t size) { return 1 / static_cast<double>(size); }
+
 }  // namespace
 
 Product::Product(const GemmArgs& args)
@@ -84,31 +93,62 @@ void ProductTiles::divide_by_shape() {
 }
 
 void ProductTiles::divide(bool by_columns, int64_t tiles, int64_t unit) {
-  by_columns_ = by_columns;
-  unit_ = unit;
-  units_ = std::max<int64_t>((by_columns ? product_.n : product_.m) / unit, 1);
-  count_ = std::clamp<int64_t>(tiles, 1, units_);
+  Parts& parts = by_columns ? columns_ : rows_;
+  parts.unit = unit;
+  parts.units = std::max<int64_t>((by_columns ? product_.n : product_.m) / unit, 1);
+  parts.count = std::clamp<int64_t>(tiles, 1, parts.units);
 }
 
-// Tiles begin at a multiple of the unit; the last one has the rest too.
+bool ProductTiles::is_copied_for_avx2(const Product& product) {
+  return product.large && inverse(product.m) + inverse(product.n) < kCopiedBelow;
+}
+
+// Each tile copies its part of both operands, so that as few as there are threads, or some more of
+// large ones, are best. Columns of C are no dense matrix, which an inner product with a bias needs.
+ProductTiles ProductTiles::copied_for_avx2(const Product& product, int64_t threads) {
+  ProductTiles tiles(product);
+  if (threads <= 1) return tiles;
+  const int64_t m = product.m, n = product.n;
+  const int64_t wanted =
+      threads * std::clamp<int64_t>(m * n / (kCopiedTile * threads), 1, kTilesPerThread);
+  double least = 0;
+  for (int64_t rows = 1; rows <= std::min(wanted, m / kShapeUnit); ++rows) {
+    // The least parts of as many rows leave so much for the columns.
+    const double left = kCopiedBelow - inverse(m / kShapeUnit / rows * kShapeUnit);
+    if (left <= inverse(n)) break;
+    const auto units = static_cast<int64_t>(1 / (left * kShapeUnit)) + 1;
+    const int64_t most = product.bias ? 1 : std::max<int64_t>(n / kShapeUnit / units, 1);
+    const int64_t columns = std::min((wanted + rows - 1) / rows, most);
+    // The time, in copies for each of the product's operations.
+    const int64_t rounds = (rows * columns + threads - 1) / threads;
+    const double share = static_cast<double>(rounds) / static_cast<double>(rows * columns);
+    const double cost = share * (kCopyCost + inverse(m / rows) + inverse(n / columns));
+    if (least > 0 && cost >= least) continue;
+    least = cost;
+    tiles.divide(false, rows, kShapeUnit);
+    tiles.divide(true, columns, kShapeUnit);
+  }
+  return tiles;
+}
+
 Product ProductTiles::at(int64_t index) const {
   Product tile = product_;
-  if (count_ == 1) return tile;
   const auto in_size = static_cast<int64_t>(dtype_size(tile.in_dtype));
   const auto out_size = static_cast<int64_t>(dtype_size(tile.out_dtype));
   const bool trans_a = tile.trans_a == Trans::kYes, trans_b = tile.trans_b == Trans::kYes;
-  int64_t& size = by_columns_ ? tile.n : tile.m;
-  const int64_t begin = units_ * index / count_ * unit_;
-  if (index + 1 < count_) size = units_ * (index + 1) / count_ * unit_;
-  size -= begin;
-  if (by_columns_) {
+  if (columns_.count > 1) {
+    const int64_t part = index % columns_.count, begin = columns_.begin(part);
+    tile.n = (part + 1 < columns_.count ? columns_.begin(part + 1) : product_.n) - begin;
     // Rows that are dense as a whole are made so again.
     if (!trans_b && tile.ldb == product_.n) tile.copies_b = true;
     if (tile.ldc == product_.n) tile.copies_c = true;
     tile.b = static_cast<const char*>(tile.b) + begin * (trans_b ? tile.ldb : 1) * in_size;
     tile.c = static_cast<char*>(tile.c) + begin * out_size;
     if (tile.bias) tile.bias = static_cast<const char*>(tile.bias) + begin * out_size;
-  } else {
+  }
+  if (rows_.count > 1) {
+    const int64_t part = index / columns_.count, begin = rows_.begin(part);
+    tile.m = (part + 1 < rows_.count ? rows_.begin(part + 1) : product_.m) - begin;
     if (trans_a && tile.lda == product_.m) tile.copies_a = true;
     tile.a = static_cast<const char*>(tile.a) + begin * (trans_a ? 1 : tile.lda) * in_size;
     tile.c = static_cast<char*>(tile.c) + begin * tile.ldc * out_size;

@@ -300,11 +300,13 @@ void check_threads(const Case& c, uint64_t seed) {
 }
 
 // Around the size from which products are large; ragged, wide and narrow ones; sums of many terms,
-// of which sgemm takes some at a time; one whose tiles have few columns more than a unit.
+// of which sgemm takes some at a time; one whose tiles have few columns more than a unit; ones that
+// sgemm for AVX2 copies, of which many threads divide rows and columns.
 void threads_change_no_bit(void**) {
-  const int64_t sizes[][3] = {{512, 512, 256},  {512, 512, 255}, {509, 517, 300},  {300, 260, 1100},
-                              {1030, 600, 900}, {64, 4096, 512}, {64, 8192, 160},  {1100, 96, 900},
-                              {64, 65, 1000},   {257, 130, 70},  {1000, 100, 333}, {64, 32768, 32}};
+  const int64_t sizes[][3] = {
+      {512, 512, 256},  {512, 512, 255}, {509, 517, 300}, {300, 260, 1100}, {1030, 600, 900},
+      {64, 4096, 512},  {64, 8192, 160}, {1100, 96, 900}, {64, 65, 1000},   {257, 130, 70},
+      {1000, 100, 333}, {64, 32768, 32}, {700, 515, 400}, {1700, 1300, 50}, {2900, 530, 100}};
   const nxd_dtype_t dtypes[][2] = {{NXD_DTYPE_F32, NXD_DTYPE_F32},
                                    {NXD_DTYPE_BF16, NXD_DTYPE_F32},
                                    {NXD_DTYPE_BF16, NXD_DTYPE_BF16}};
