@@ -174,6 +174,13 @@ std::vector<Slip<Arguments>> slips() {
       {&kColumnBackward, "grad_weight: expected the same on all ranks, got 0 on rank 1 and 1",
        [](Arguments& a) { a.pdw = nullptr; }},
       {&kRowForward, "bias: expected the same on all ranks", [](Arguments& a) { a.pb = nullptr; }},
+      {&kRowBackward, "accumulate_grads: expected the same on all ranks",
+       [](Arguments& a) { a.row.accumulate_grads = 1; }},
+      {&kColumnBackward, "transposed_weight: expected the same on all ranks",
+       [](Arguments& a) {
+         a.column.transposed_weight = 1;
+         turn(a.pw), turn(a.pdw);
+       }},
       {&kRowForward, "digest of the shape of x: expected the same on all ranks",
        [](Arguments& a) { turn(a.px), turn(a.py); }},
       {&kColumnBackward, "digest of the shape of x: expected the same on all ranks",

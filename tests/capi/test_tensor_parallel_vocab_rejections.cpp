@@ -119,6 +119,8 @@ std::vector<Slip<Arguments>> slips_of_embeddings() {
          a.embedding.num_embeddings = 9;
          for (int i = 0; i < 12; ++i) a.ids.set(i, i % 9);
        }},
+      {&kEmbeddingBackward, "accumulate_grads: expected the same on all ranks",
+       [](Arguments& a) { a.embedding.accumulate_grads = 1; }},
       {&kEmbeddingBackward, "padding_idx (-1: none): expected the same on all ranks, got -1 on",
        [](Arguments& a) { a.embedding.has_padding_idx = 1; }},
   };

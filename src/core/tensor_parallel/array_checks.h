@@ -19,6 +19,10 @@ void check_float(const Array& array, const std::string& name);
 // A parameter's gradient may have the dtype of the layer, or F32 for 16-bit floats.
 void check_grad_dtype(const std::optional<Array>& array, const std::string& name, nxd_dtype_t dtype,
                       const char* as);
+// The dtype as ranks compare it, where all of them want the gradient or none does.
+inline nxd_dtype_t grad_dtype(const std::optional<Array>& grad) {
+  return grad ? grad->dtype : NXD_DTYPE_F32;
+}
 // The dimension of an array that ranks have parts of, which is not the last.
 int checked_sequence_dim(int64_t dim, const Array& array, const char* name);
 

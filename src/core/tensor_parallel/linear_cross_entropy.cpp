@@ -124,10 +124,17 @@ void LinearLossPlan::propose(Proposal& proposal, const LinearLossPlan* plan) {
   same("size of sequence_dim",
        [](Plan p) { return p.splits_sequence() ? p.arrays_.x.size(p.sequence_dim()) : 0; });
   same("digest of the shape of x", [](Plan p) { return digest_of(p.arrays_.x.shape); });
+  same("transposed_weight", [](Plan p) { return p.options_.transposed_weight; });
+  same("accumulate_grads", [](Plan p) { return p.options_.accumulate_grads; });
+  same("block_tokens", [](Plan p) { return p.options_.block_tokens; });
   same("bias", [](Plan p) { return p.arrays_.bias.has_value(); });
   same("grad_x", [](Plan p) { return p.arrays_.grad_x.has_value(); });
   same("grad_weight", [](Plan p) { return p.arrays_.grad_weight.has_value(); });
   same("grad_bias", [](Plan p) { return p.arrays_.grad_bias.has_value(); });
+  proposal.same_dtype("dtype of grad_weight",
+                      plan ? grad_dtype(plan->arrays_.grad_weight) : NXD_DTYPE_F32);
+  proposal.same_dtype("dtype of grad_bias",
+                      plan ? grad_dtype(plan->arrays_.grad_bias) : NXD_DTYPE_F32);
 }
 
 template <class Body>

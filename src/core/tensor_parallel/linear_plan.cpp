@@ -153,6 +153,8 @@ void LinearPlan::propose(Proposal& proposal, const LinearPlan* plan) {
   same("input_is_parallel", [](Plan p) { return p.options_.input_is_parallel; });
   same("sequence_parallel", [](Plan p) { return p.options_.sequence_parallel; });
   same("sequence_dim", [](Plan p) { return p.sequence_dim(); });
+  same("transposed_weight", [](Plan p) { return p.options_.transposed_weight; });
+  same("accumulate_grads", [](Plan p) { return p.options_.accumulate_grads; });
   same("size of sequence_dim",
        [](Plan p) { return p.splits_sequence() ? p.arrays_.x.size(p.sequence_dim()) : 0; });
   same_of_weights("bias", [](Plan, Weight w) { return w.bias ? 1.0 : 0.0; });
@@ -160,6 +162,10 @@ void LinearPlan::propose(Proposal& proposal, const LinearPlan* plan) {
   same("grad_x", [](Plan p) { return p.arrays_.grad_x.has_value(); });
   same_of_weights("grad_weight", [](Plan, Weight w) { return w.grad_weight ? 1.0 : 0.0; });
   same_of_weights("grad_bias", [](Plan, Weight w) { return w.grad_bias ? 1.0 : 0.0; });
+  same_of_weights("dtype of grad_weight (an NXD_DTYPE_*)",
+                  [](Plan, Weight w) { return static_cast<double>(grad_dtype(w.grad_weight)); });
+  same_of_weights("dtype of grad_bias (an NXD_DTYPE_*)",
+                  [](Plan, Weight w) { return static_cast<double>(grad_dtype(w.grad_bias)); });
 }
 
 Product LinearPlan::weight_product(const Operand& dy, const Operand& x, int64_t rows) const {

@@ -162,8 +162,14 @@ void NormalizationPlan::propose(Proposal& proposal, const NormalizationPlan* pla
   same("eps", [](Plan p) { return p.options_.eps; });
   same("weight", [](Plan p) { return p.arrays_.weight.has_value(); });
   same("bias", [](Plan p) { return p.arrays_.bias.has_value(); });
+  same("accumulate_grads", [](Plan p) { return p.options_.accumulate_grads; });
+  same("grad_x", [](Plan p) { return p.arrays_.grad_x.has_value(); });
   same("grad_weight", [](Plan p) { return p.arrays_.grad_weight.has_value(); });
   same("grad_bias", [](Plan p) { return p.arrays_.grad_bias.has_value(); });
+  proposal.same_dtype("dtype of grad_weight",
+                      plan ? grad_dtype(plan->arrays_.grad_weight) : NXD_DTYPE_F32);
+  proposal.same_dtype("dtype of grad_bias",
+                      plan ? grad_dtype(plan->arrays_.grad_bias) : NXD_DTYPE_F32);
 }
 
 Array::Shape NormalizationPlan::statistics_shape() const {

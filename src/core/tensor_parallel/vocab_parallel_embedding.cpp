@@ -76,6 +76,8 @@ void VocabEmbeddingPlan::propose(Proposal& proposal, const VocabEmbeddingPlan* p
   same("operation (4, 5: vocabulary-parallel embedding, forward and backward)",
        [](Plan p) { return p.backward_ ? 5 : 4; });
   proposal.same_dtype("dtype", plan ? plan->arrays_.y.dtype : NXD_DTYPE_F32);
+  same("accumulate_grads", [](Plan p) { return p.options_.accumulate_grads; });
+  proposal.same_dtype("dtype of the weight", plan ? plan->arrays_.weight.dtype : NXD_DTYPE_F32);
   same("rows of the weight", [](Plan p) { return p.arrays_.weight.size(0); });
   same("columns of the weight", [](Plan p) { return p.arrays_.weight.last(); });
   same("num_embeddings", [](Plan p) { return p.options_.num_embeddings; });
