@@ -6,6 +6,7 @@
 
 #include "core/base/buffer_limit.h"
 #include "core/base/dtype.h"
+#include "core/tensor_parallel/array_overlap.h"
 
 namespace nxd {
 namespace {
@@ -55,21 +56,6 @@ Array::Shape sizes_of(const DLTensor& tensor, const std::string& name) {
         ": expected an array that fits in memory, got the shape ", shape_text(shape));
   }
   return shape;
-}
-
-// Distances of an array's first and last byte from the first element.
-struct Reach {
-  int64_t first = 0, last = 0;
-};
-
-Reach reach_of(const Array& array) {
-  const auto element = static_cast<int64_t>(dtype_size(array.dtype));
-  Reach reach{0, element};
-  for (size_t d = 0; d < array.shape.size(); ++d) {
-    const int64_t far = (array.shape[d] - 1) * array.strides[d] * element;
-    (far < 0 ? reach.first : reach.last) += far;
-  }
-  return reach;
 }
 
 void check_strides(const Array& array, const std::string& name) {
@@ -152,37 +138,15 @@ std::optional<Array> read_optional_array(const DLTensor* tensor, const std::stri
 
 void check_output(const Array& array, const std::string& name) {
   if (array.count() == 0) return;
-  std::vector<std::pair<int64_t, int64_t>> dims;  // stride, size
-  for (size_t d = 0; d < array.shape.size(); ++d) {
-    if (array.shape[d] > 1) dims.emplace_back(std::abs(array.strides[d]), array.shape[d]);
-  }
-  std::sort(dims.begin(), dims.end());
-  int64_t reach = 0;
-  for (const auto& [stride, size] : dims) {
-    check_argument(stride > reach, name, ": expected a place of its own for each element, got a ",
-                   "stride of ", stride, " over ", reach + 1, " elements");
-    reach += stride * (size - 1);
-  }
+  check_argument(!overlaps_itself(array), name,
+                 ": expected a place of its own for each element, got strides of ",
+                 shape_text(array.strides), " for the shape ", shape_text(array.shape));
 }
 
 void check_apart(const Array& output, const std::string& name, const Array& other,
                  const std::string& other_name) {
-  if (!output.data || !other.data || output.count() == 0 || other.count() == 0) return;
-  const Reach a = reach_of(output), b = reach_of(other);
-  const int64_t distance = other.data - output.data;  // of addresses, from the output's
-  if (distance + b.first >= a.last || a.first >= distance + b.last) return;
-  // Rows side by side in one larger array, such as halves of it.
-  const auto left = as_matrix(output), right = as_matrix(other);
-  if (left && right && left->has_dense_rows() && right->has_dense_rows() &&
-      dtype_size(output.dtype) == dtype_size(other.dtype) && left->rows > 1 && right->rows > 1 &&
-      left->row_stride == right->row_stride) {
-    const int64_t row = left->row_stride * static_cast<int64_t>(dtype_size(output.dtype));
-    const int64_t place = (distance % row + row) % row;
-    const auto element = static_cast<int64_t>(dtype_size(output.dtype));
-    if (place >= left->cols * element && place + right->cols * element <= row) return;
-  }
-  fail(NXD_ERROR_INVALID_ARGUMENT, name, ": expected memory apart from that of ", other_name,
-       ", got arrays that overlap");
+  check_argument(!overlap(output, other), name, ": expected memory apart from that of ", other_name,
+                 ", got arrays that overlap");
 }
 
 std::optional<Matrix> as_matrix(const Array& array) {

@@ -45,7 +45,7 @@ std::optional<Array> read_optional_array(const DLTensor* tensor, const std::stri
 
 // Checks that no two elements of an output have one place.
 void check_output(const Array& array, const std::string& name);
-// Checks that an output and another array share no memory, as far as strides tell.
+// Checks that an output and another array share no memory.
 void check_apart(const Array& output, const std::string& name, const Array& other,
                  const std::string& other_name);
 

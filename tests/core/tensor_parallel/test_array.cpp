@@ -1,7 +1,13 @@
 // A caller's arrays from inside: how a product may read them, and which of them overlap.
 #include "core/tensor_parallel/array.h"
 
+#include <algorithm>
+#include <random>
+#include <set>
+
+#include "core/base/dtype.h"
 #include "core/base/error.h"
+#include "core/tensor_parallel/array_overlap.h"
 
 #include "support/check.h"
 
@@ -65,6 +71,62 @@ void overlaps(void**) {
   assert_overlaps(array({5, 3}, {6, 1}), array({3, 3}, {7, 1}, 3), true);
 }
 
+// Columns of one larger array, whichever of its dimensions is dense.
+void between_elements(void**) {
+  assert_overlaps(array({3, 4}, {1, 8}), array({5, 4}, {1, 8}, 3), false);
+  assert_overlaps(array({4, 4}, {1, 8}), array({5, 4}, {1, 8}, 3), true);
+  assert_overlaps(array({10}, {2}), array({10}, {2}, 1), false);
+  assert_overlaps(array({10}, {2}), array({10}, {4}, 2), true);
+  assert_overlaps(array({5, 1, 4}, {12, 4, 1}), array({5, 2, 4}, {12, 4, 1}, 4), false);
+}
+
+using Places = std::multiset<const char*>;
+
+// The bytes of an array, one by one.
+Places places_of(const Array& of) {
+  Places places;
+  const auto element = static_cast<int64_t>(dtype_size(of.dtype));
+  for (int64_t i = 0; i < of.count(); ++i) {
+    int64_t place = 0, rest = i;
+    for (size_t d = of.shape.size(); d-- > 0; rest /= of.shape[d]) {
+      place += rest % of.shape[d] * of.strides[d];
+    }
+    for (int64_t byte = 0; byte < element; ++byte) places.insert(of.data + place * element + byte);
+  }
+  return places;
+}
+
+void drawn_arrays(void**) {
+  std::mt19937 bits(7);  // NOLINT(cert-msc51-cpp): the same arrays in each run
+  const auto draw = [&](int64_t low, int64_t high) {
+    return low + static_cast<int64_t>(bits() % static_cast<uint32_t>(high - low + 1));
+  };
+  const auto some_array = [&] {
+    Array some = array({}, {}, draw(400, 440));
+    some.dtype = draw(0, 1) ? NXD_DTYPE_F32 : NXD_DTYPE_F64;
+    for (int64_t dims = draw(0, 3); dims > 0; --dims) {
+      some.shape.push_back(draw(0, 9) ? draw(1, 4) : 0);
+      some.strides.push_back(draw(-12, 12));
+    }
+    return some;
+  };
+  int apart = 0, distinct = 0;
+  constexpr int kArrays = 20000;
+  for (int i = 0; i < kArrays; ++i) {
+    const Array a = some_array(), b = some_array();
+    const Places of_a = places_of(a), of_b = places_of(b);
+    const bool share = std::any_of(of_a.begin(), of_a.end(),
+                                   [&](const char* place) { return of_b.count(place) > 0; });
+    const bool is_distinct = std::adjacent_find(of_a.begin(), of_a.end()) == of_a.end();
+    assert_int_equal(overlap(a, b), share);
+    assert_int_equal(overlaps_itself(a), !is_distinct);
+    apart += !share;
+    distinct += is_distinct;
+  }
+  assert_in_range(apart, kArrays / 10, kArrays * 9 / 10);
+  assert_in_range(distinct, kArrays / 10, kArrays * 9 / 10);
+}
+
 void outputs(void**) {
   const auto is_good = [](const Array& of) {
     try {
@@ -79,6 +141,7 @@ void outputs(void**) {
   assert_true(is_good(array({2, 3}, {-3, -1}, 10)));
   assert_true(is_good(array({1, 3}, {0, 1})));
   assert_true(is_good(array({0, 3}, {0, 0})));
+  assert_true(is_good(array({2, 3}, {3, 2})));
   assert_false(is_good(array({2, 3}, {2, 1})));
   assert_false(is_good(array({2, 3}, {0, 1})));
   assert_false(is_good(array({2, 3}, {1, 1})));
@@ -97,7 +160,8 @@ void parts(void**) {
 }  // namespace
 
 int main() {
-  const CMUnitTest tests[] = {cmocka_unit_test(matrices), cmocka_unit_test(overlaps),
-                              cmocka_unit_test(outputs), cmocka_unit_test(parts)};
+  const CMUnitTest tests[] = {cmocka_unit_test(matrices),         cmocka_unit_test(overlaps),
+                              cmocka_unit_test(between_elements), cmocka_unit_test(drawn_arrays),
+                              cmocka_unit_test(outputs),          cmocka_unit_test(parts)};
   return cmocka_run_group_tests(tests, nullptr, nullptr);
 }

@@ -1,0 +1,14 @@
+#pragma once
+
+#include "core/tensor_parallel/array.h"
+
+namespace nxd {
+
+// True if two elements of an array have one place. An answer that would take too long is true.
+bool overlaps_itself(const Array& array);
+
+// True if two arrays share a byte; an answer that would take too long is true. Arrays that lie
+// between each other's elements, such as columns of one larger array, share none.
+bool overlap(const Array& a, const Array& b);
+
+}  // namespace nxd
