@@ -38,13 +38,16 @@ constexpr int64_t kTransposedRows = 512, kTransposedColumns = 1024;
 constexpr int64_t kShapeWork = 1 << 23;
 
 // The threshold of oneDNN on one thread, FORCE_NOCOPY_THRESH of its src/cpu/x64/gemm/
-// gemm_driver.cpp. Elements of C of a tile from which on a thread gets several; and rows or columns
-// that take as long to compute as one is copied.
+// gemm_driver.cpp. Elements of C of a tile from which on a thread gets several; the most columns of
+// a tile where there is a choice, as the copies take memory; and how many rows or columns take as
+// long to compute as one takes to copy.
 constexpr double kCopiedBelow = 0.0038;
 constexpr int64_t kCopiedTile = 1 << 20;
+constexpr int64_t kCopiedMost = 2048;
 constexpr double kCopyCost = 1.0 / 100;
 
 double inverse(int64_t size) { return 1 / static_cast<double>(size); }
+int64_t least_parts(int64_t size) { return (size + kCopiedMost - 1) / kCopiedMost; }
 
 }  // namespace
 
@@ -106,24 +109,24 @@ bool ProductTiles::is_copied_for_avx2(const Product& product) {
 // Each tile copies its part of both operands, so that as few as there are threads, or some more of
 // large ones, are best. Columns of C are no dense matrix, which an inner product with a bias needs.
 ProductTiles ProductTiles::copied_for_avx2(const Product& product, int64_t threads) {
-  ProductTiles tiles(product);
-  if (threads <= 1) return tiles;
   const int64_t m = product.m, n = product.n;
-  const int64_t wanted =
-      threads * std::clamp<int64_t>(m * n / (kCopiedTile * threads), 1, kTilesPerThread);
+  const int64_t of_each = std::clamp<int64_t>(m * n / (kCopiedTile * threads), 1, kTilesPerThread);
+  const int64_t wanted = threads > 1 ? threads * of_each : 1;
+  ProductTiles tiles(product);
   double least = 0;
-  for (int64_t rows = 1; rows <= std::min(wanted, m / kShapeUnit); ++rows) {
+  const int64_t least_rows = least_parts(m), least_columns = least_parts(n);
+  for (int64_t rows = 1; rows <= std::min(std::max(wanted, least_rows), m / kShapeUnit); ++rows) {
     // The least parts of as many rows leave so much for the columns.
     const double left = kCopiedBelow - inverse(m / kShapeUnit / rows * kShapeUnit);
     if (left <= inverse(n)) break;
     const auto units = static_cast<int64_t>(1 / (left * kShapeUnit)) + 1;
     const int64_t most = product.bias ? 1 : std::max<int64_t>(n / kShapeUnit / units, 1);
-    const int64_t columns = std::min((wanted + rows - 1) / rows, most);
+    const int64_t columns = std::min(std::max((wanted + rows - 1) / rows, least_columns), most);
     // The time, in copies for each of the product's operations.
     const int64_t rounds = (rows * columns + threads - 1) / threads;
     const double share = static_cast<double>(rounds) / static_cast<double>(rows * columns);
     const double cost = share * (kCopyCost + inverse(m / rows) + inverse(n / columns));
-    if (least > 0 && cost >= least) continue;
+    if (rows > least_rows && cost >= least) continue;
     least = cost;
     tiles.divide(false, rows, kShapeUnit);
     tiles.divide(true, columns, kShapeUnit);

@@ -21,9 +21,11 @@ constexpr double kWideProduct = 16 << 20;
 constexpr double kOwnBf16 = 1.25;
 
 // From so many multiplications on a product copies blocks of operands. A forward one has tiles of
-// so many columns at most, and others have about so many rows (core/kernels/product_tiles.cpp).
+// so many columns at most. Others have about so many rows, or all of them where operands are
+// widened and the sum of the inverse sizes is below this (core/kernels/product_tiles.cpp).
 constexpr double kPackingPays = 1 << 26;
-constexpr double kTransposedColumns = 1280;
+constexpr double kTransposedColumns = 2048;
+constexpr double kCopiedBelow = 0.0038;
 constexpr double kTileRows = 256;
 
 // In slabs of huge pages; the end of a slab, half of such a page, has no block.
@@ -163,9 +165,9 @@ class MemoryMaker : PartSizes {
     }
   }
 
-  // Rows of a tile of a product with a matrix that is not transposed.
-  static double tile_rows(double rows) {
-    if (rows < 2 * kTileRows) return rows;
+  // Rows of a tile of a product of widened operands that has as many columns as its inputs.
+  double tile_rows(double rows) const {
+    if (rows < 2 * kTileRows || 1 / rows + 1 / hidden_ < kCopiedBelow) return rows;
     return rows / std::floor(rows / kTileRows + 0.5);
   }
 
