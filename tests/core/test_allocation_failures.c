@@ -323,7 +323,7 @@ static void try_mode(attempt_t a, uint64_t calls) {
   if (n_rows == kMostRows) abort();
   rows[n_rows].attempt = a;
   tally_t* tally = &rows[n_rows++].tally;
-  tally->calls = calls;
+  *tally = (tally_t){.calls = calls};
   if (only_from) {
     sweep(a, only_from, only_to ? only_to : only_from, 1, tally);
   } else if (whole) {
