@@ -8,7 +8,9 @@
 #include <cerrno>
 #include <csignal>
 #include <cstring>
+#include <string_view>
 
+#include "core/base/blocked_signals.h"
 #include "core/base/dtype.h"
 #include "core/base/json_writer.h"
 #include "core/base/regular_file.h"
@@ -223,18 +225,46 @@ std::string flight_json(int world_rank, int64_t now_ns, const std::vector<GroupR
   return out.take();
 }
 
+namespace {
+
+// Removes the part of a line that a full disk has taken: the next line would follow it. Not where
+// another line has come behind it meanwhile.
+void take_back(int fd, off_t begin, size_t size) {
+  struct stat status = {};
+  const auto end = begin + static_cast<off_t>(size);
+  if (::fstat(fd, &status) != 0 || status.st_size != end) return;
+  static_cast<void>(::ftruncate(fd, begin));
+}
+
+// The bytes that were written; errno says why these are not all.
+size_t write_all(int fd, std::string_view bytes) {
+  size_t done = 0;
+  while (done < bytes.size()) {
+    const ssize_t n = ::write(fd, bytes.data() + done, bytes.size() - done);
+    if (n < 0 && errno == EINTR) continue;
+    if (n <= 0) break;
+    done += static_cast<size_t>(n);
+  }
+  return done;
+}
+
+}  // namespace
+
 void append_flight_json(const std::string& path, std::string line) {
   line += '\n';
   // The open of a FIFO would wait for a reader.
   constexpr int kHow = O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC | O_NONBLOCK | O_NOCTTY;
   const Fd file(::open(path.c_str(), kHow, 0644));
   struct stat status = {};
-  if (file && ::fstat(file.get(), &status) == 0)
-    check_regular_file("cannot write to " + path, status.st_mode);
+  if (!file || ::fstat(file.get(), &status) != 0)
+    fail(NXD_ERROR_IO, "cannot write to ", path, ": ", std::strerror(errno));
+  check_regular_file("cannot write to " + path, status.st_mode);
   const HeldSignal no_sigxfsz(SIGXFSZ);
-  const bool whole =
-      file && ::write(file.get(), line.data(), line.size()) == static_cast<ssize_t>(line.size());
-  if (!whole) fail(NXD_ERROR_IO, "cannot write to ", path, ": ", std::strerror(errno));
+  const size_t done = write_all(file.get(), line);
+  if (done == line.size()) return;
+  const int code = errno;
+  take_back(file.get(), status.st_size, done);
+  fail(NXD_ERROR_IO, "cannot write to ", path, ": ", std::strerror(code));
 }
 
 }  // namespace nxd

@@ -2,6 +2,7 @@
 // and the file that a failing group leaves. Calls of the C interface; JSON read by a library.
 #include <fcntl.h>
 #include <pthread.h>
+#include <sys/resource.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -9,11 +10,13 @@
 #include <cstdlib>
 #include <cstring>
 #include <fstream>
+#include <iterator>
 #include <nlohmann/json.hpp>
 #include <string>
 #include <thread>
 #include <vector>
 
+#include "core/base/error.h"
 #include "core/comm/monitor/flight_record.h"
 #include "support/ranks.h"
 #include "support/temp_dir.h"
@@ -238,6 +241,30 @@ void test_log(void**) {
   assert_int_equal(lines, 1);
 }
 
+// A disk that is full takes a part of a line: here the limit on sizes of files does.
+void test_no_room(void**) {
+  const nxd_test::TempDir directory;
+  const std::string path = directory.path() + "/flight.0";
+  rlimit limit{};
+  assert_int_equal(getrlimit(RLIMIT_FSIZE, &limit), 0);
+  nxd::append_flight_json(path, "first");
+  rlimit low = limit;
+  low.rlim_cur = 10;
+  setrlimit(RLIMIT_FSIZE, &low);
+  std::string message;
+  try {
+    nxd::append_flight_json(path, "a line that is longer");
+  } catch (const nxd::Error& e) {
+    message = e.what();
+  }
+  setrlimit(RLIMIT_FSIZE, &limit);
+  assert_true(message.ends_with("File too large"));
+  nxd::append_flight_json(path, "second");
+  std::ifstream file(path);
+  const std::string content(std::istreambuf_iterator<char>(file), {});
+  assert_string_equal(content.c_str(), "first\nsecond\n");
+}
+
 // --- Readers and writers -------------------------------------------------------------------------
 
 // Every field of an operation follows from its sequence, so that a torn entry shows.
@@ -299,6 +326,6 @@ int main() {
   const CMUnitTest tests[] = {cmocka_unit_test(test_calls),     cmocka_unit_test(test_waiting),
                               cmocka_unit_test(test_bad_calls), cmocka_unit_test(test_file),
                               cmocka_unit_test(test_pipes),     cmocka_unit_test(test_log),
-                              cmocka_unit_test(test_tearing)};
+                              cmocka_unit_test(test_no_room),   cmocka_unit_test(test_tearing)};
   return cmocka_run_group_tests(tests, nullptr, nullptr);
 }
