@@ -1,13 +1,17 @@
 /* Bounds of a file store, in size and time: values beyond its bounds, counters that are none,
- * and a file that another process has locked and does not let go of. */
+ * and a file that another process has locked and does not let go of. A signal keeps no lock. */
+#define _GNU_SOURCE
+#include <errno.h>
 #include <fcntl.h>
 #include <setjmp.h>
 #include <stdarg.h>
+#include <stdatomic.h>
 #include <stddef.h>
 #include <stdint.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/file.h>
+#include <sys/syscall.h>
 #include <unistd.h>
 
 #include <cmocka.h>
@@ -17,6 +21,19 @@
 #define OK(call) assert_int_equal(nxd_test_ok(__FILE__, __LINE__, #call, (call)), 1)
 #define REFUSED(call, status, part) \
   assert_int_equal(nxd_test_refused(__FILE__, __LINE__, #call, (call), (status), (part)), 1)
+
+/* How many of the next calls that let go of a lock end as by a signal, as on FUSE and NFS. */
+static atomic_int interrupted;
+
+/* Before the C library's. */
+int flock(int fd, int operation) {
+  if (operation == LOCK_UN && interrupted > 0) {
+    --interrupted;
+    errno = EINTR;
+    return -1;
+  }
+  return (int)syscall(SYS_flock, fd, operation);
+}
 
 static char path[] = "/tmp/nxd-file-store-XXXXXX";
 
@@ -122,11 +139,32 @@ static void held_lock(void** state) {
   nxd_store_destroy(store);
 }
 
+static void interrupted_release(void** state) {
+  (void)state;
+  nxd_store_t *one = NULL, *two = NULL;
+  char buf[8] = "";
+  size_t size = 0;
+  int64_t sum = 0;
+  OK(nxd_store_create_file(path, &one));
+  OK(nxd_store_create_file(path, &two));
+  interrupted = 3;
+  OK(nxd_store_set(one, "key", "v", 1));
+  assert_int_equal(interrupted, 0);
+  OK(nxd_store_get(two, "key", 300, buf, sizeof buf, &size));
+  interrupted = 1;
+  OK(nxd_store_get(one, "key", 0, buf, sizeof buf, &size));
+  OK(nxd_store_add(two, "sum", 2, &sum));
+  assert_int_equal(sum, 2);
+  nxd_store_destroy(one);
+  nxd_store_destroy(two);
+}
+
 int main(void) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test_setup_teardown(bounds_of_files, make_file, remove_file),
       cmocka_unit_test(bounds_of_memory),
       cmocka_unit_test_setup_teardown(held_lock, make_file, remove_file),
+      cmocka_unit_test_setup_teardown(interrupted_release, make_file, remove_file),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

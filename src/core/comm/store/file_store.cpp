@@ -73,7 +73,11 @@ class FileStore::Lock {
       pause = std::min(pause * 2, kLongestLockPause);
     }
   }
-  ~Lock() { ::flock(store_.fd_, LOCK_UN); }
+  // File systems that ask a server or a process may be interrupted by a signal here, too.
+  ~Lock() {
+    while (::flock(store_.fd_, LOCK_UN) != 0 && errno == EINTR) {
+    }
+  }
   Lock(const Lock&) = delete;
   Lock& operator=(const Lock&) = delete;
 
