@@ -28,8 +28,9 @@ enum { kOne, kMany, kRest, kModes };
 static const char* const mode_names[kModes] = {"one", "many", "rest"};
 static const uint64_t mode_counts[kModes] = {1, 200, UINT64_MAX};
 
-/* Bounds of collectives while calls fail, and after; and of a process. */
-enum { kTimeoutMs = 4000, kRetryTimeoutMs = 60000, kProcessSeconds = 60, kMostLeaks = 6 };
+/* Bounds of collectives while calls fail, and after; and of a process, which ends one that hangs.
+ */
+enum { kTimeoutMs = 4000, kRetryTimeoutMs = 600000, kProcessSeconds = 60, kMostLeaks = 6 };
 
 typedef struct {
   const program_t* program;
@@ -200,6 +201,7 @@ typedef struct {
   report_t* report;
   tally_t* tally;
   double started;
+  double started_in_turns;
 } job_t;
 
 static job_t jobs[kMostJobs];
@@ -209,6 +211,17 @@ static double now(void) {
   struct timespec t;
   clock_gettime(CLOCK_MONOTONIC, &t);
   return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
+}
+
+/* Seconds in which this process had its turns. Beside load, or stopped, it has none for a while,
+ * and nor have the jobs: one that makes no progress then does not hang. */
+static double seconds_in_turns(void) {
+  const double longest_turn = 0.05;
+  static double last, sum;
+  const double time = now();
+  sum += time - last < longest_turn ? time - last : longest_turn;
+  last = time;
+  return sum;
 }
 
 static void make_jobs(void) {
@@ -222,9 +235,10 @@ static void make_jobs(void) {
 /* Waits until a job has ended. */
 static job_t* await_end(int* out_status) {
   for (;;) {
+    const double time = seconds_in_turns();
     for (int i = 0; i < n_jobs; ++i) {
       if (jobs[i].pid == 0) continue;
-      if (now() - jobs[i].started > kProcessSeconds) kill(jobs[i].pid, SIGKILL);
+      if (time - jobs[i].started_in_turns > kProcessSeconds) kill(jobs[i].pid, SIGKILL);
       if (waitpid(jobs[i].pid, out_status, WNOHANG) == jobs[i].pid) return &jobs[i];
     }
     const struct timespec pause = {0, 500000};
@@ -254,6 +268,7 @@ static job_t* start(const attempt_t* a, tally_t* tally) {
   job->tally = tally;
   memset(job->report, 0, sizeof *job->report);
   job->started = now();
+  job->started_in_turns = seconds_in_turns();
   fflush(stdout);
   job->pid = fork();
   if (job->pid == 0) {
