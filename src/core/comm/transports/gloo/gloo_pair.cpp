@@ -4,6 +4,9 @@
 #include <sys/epoll.h>
 #include <unistd.h>
 
+#include <mutex>
+#include <thread>
+
 #include "core/base/fork_closed.h"
 
 namespace nxd {
@@ -54,6 +57,13 @@ void GlooPair::changeState(state next) noexcept {
 
 template <class... Arguments>
 void GlooPair::handle(Arguments&... arguments) {
+  // Where another thread has the lock, Gloo returns, and the event comes again at once: on the core
+  // of the lock's holder the loop would spin for a time slice. It cannot wait for the lock, whose
+  // holder may be waiting for this very loop.
+  if (std::unique_lock<std::mutex> lock(m_, std::try_to_lock); !lock) {
+    std::this_thread::yield();
+    return;
+  }
   try {
     if constexpr (requires(Pair & pair) { pair.handleEvents(arguments...); }) {
       Pair::handleEvents(arguments...);
