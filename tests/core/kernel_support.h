@@ -49,8 +49,8 @@ class Random {
 // canaries lie on both sides.
 class Buffer {
  public:
-  Buffer(nxd_dtype_t dtype, int64_t n) : dtype_(dtype), n_(n) {
-    bytes_.assign(static_cast<size_t>(n + 2 * kPad) * dtype_size(dtype), kCanary);
+  Buffer(nxd_dtype_t dtype, int64_t n) : dtype_(dtype), width_(dtype_size(dtype)), n_(n) {
+    bytes_.assign(static_cast<size_t>(n + 2 * kPad) * width_, kCanary);
     for (int64_t i = 0; i < n; ++i) set(i, 0);
   }
   Buffer(nxd_dtype_t dtype, int64_t n, uint64_t seed, double scale = 1) : Buffer(dtype, n) {
@@ -85,7 +85,7 @@ class Buffer {
     for (int64_t i = 0; i < n_; ++i) set(i, value);
   }
   bool canaries_live() const {
-    const size_t pad = static_cast<size_t>(kPad) * dtype_size(dtype_);
+    const size_t pad = static_cast<size_t>(kPad) * width_;
     const auto live = [](unsigned char byte) { return byte == kCanary; };
     return std::all_of(bytes_.begin(), bytes_.begin() + static_cast<int64_t>(pad), live) &&
            std::all_of(bytes_.end() - static_cast<int64_t>(pad), bytes_.end(), live);
@@ -96,7 +96,7 @@ class Buffer {
   static constexpr int64_t kPad = 3;
   static constexpr unsigned char kCanary = 0xA5;
 
-  void* at(int64_t i) { return bytes_.data() + static_cast<size_t>(i + kPad) * dtype_size(dtype_); }
+  void* at(int64_t i) { return bytes_.data() + static_cast<size_t>(i + kPad) * width_; }
   template <class T>
   static T read(const void* p) {
     T value;
@@ -105,6 +105,7 @@ class Buffer {
   }
 
   nxd_dtype_t dtype_;
+  size_t width_;  // of a value: dtype_size at each would be much of a test's time
   int64_t n_;
   std::vector<unsigned char> bytes_;
 };
