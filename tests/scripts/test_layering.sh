@@ -10,6 +10,7 @@ trap 'rm -rf "$work"' EXIT
 
 check() {
   python3 - "$1" <<'EOF'
+import functools
 import pathlib
 import re
 import sys
@@ -45,6 +46,7 @@ for name, arguments in re.findall(r"typedef \w+ \(\*(nxd_\w+)\)\(([^;]*)\);", he
 handle_name = re.compile(r"\b(" + "|".join(sorted(handles)) + r")(?:_t)?\b")
 
 
+@functools.cache
 def room_of(path):
     parts = path.relative_to(src).parts
     # A stand-in for a header of somebody else's belongs to the room that it lies in.
@@ -56,11 +58,18 @@ def room_of(path):
     return room
 
 
+@functools.cache
+def located(path):
+    return path.resolve() if path.is_file() else None
+
+
 files = sorted(p for p in src.rglob("*") if p.suffix in (".h", ".cpp", ".in"))
 for path in files:
     own, name = room_of(path), path.relative_to(root)
     includes[path] = []
     for number, line in enumerate(path.read_text(encoding="utf-8").splitlines(), 1):
+        if "nxd_" not in line and "include" not in line:
+            continue
         known = handle_name.search(re.sub(r'"[^"]*"|//.*', "", line))
         if own != "capi" and known:
             problems.append(f"{name}:{number}: the handle {known[0]}, which belongs in capi")
@@ -74,12 +83,11 @@ for path in files:
             problems.append(f"{where}: core includes {target}")
         if match[1] == "<":
             continue
-        found = next((p for p in (src / target, path.parent / target) if p.is_file()), None)
+        found = located(src / target) or located(path.parent / target)
         if found is None:
             if re.match(r"(capi|engine|core)/", target):
                 problems.append(f"{where}: {target} does not exist")
             continue
-        found = found.resolve()
         includes[path].append(found)
         other = room_of(found)
         if own is None or other is None or own == other:
