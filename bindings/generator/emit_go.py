@@ -183,11 +183,24 @@ def _shim(types, f):
             f"  nxdgo_{short}_t r = {{0}};\n  r.error = {call};\n  return r;\n}}\n")
 
 
+def _tells_peers(f):
+    """True if a text with a 0 byte is to reach the call as NULL, so that the peers are told. Calls on groups
+    and works have other means."""
+    return f["tag"]["kind"] == "collective" and f["topic"] not in ("group", "work")
+
+
 def _strings(types, f, failed):
     """Go lines that make C strings of the function's Go strings."""
     lines = ""
     if any(types.is_strings(p) for p in f["params"]):
         lines += f"\tvar scratch {types.prefix}Scratch\n\tdefer scratch.Free()\n"
+    texts = [p for p in f["params"] if types.is_string(p) or types.is_strings(p)]
+    if texts and _tells_peers(f):
+        for p in texts:
+            name = _argument(p["name"])
+            make = f"{types.prefix}CString" if types.is_string(p) else "scratch.Strings"
+            lines += f"\t{name}C, bad{_camel(p['name'])} := {make}(\"{p['name']}\", {name})\n"
+        return lines
     for p in f["params"]:
         name = _argument(p["name"])
         if types.is_string(p):
@@ -215,7 +228,15 @@ def _fallible(types, f):
     failed = "".join(f"{n}Out, " for n, _, _ in taken)
     call = f"C.nxdgo_{short}({', '.join(types.to_c(p) for p in inputs)})"
     body = _strings(types, f, failed)
-    if taken:
+    texts = [p for p in f["params"] if types.is_string(p) or types.is_strings(p)]
+    if texts and _tells_peers(f):
+        bad = ", ".join(f"bad{_camel(p['name'])}" for p in texts)
+        of = "r.error" if taken else call
+        values = "".join(f"{value}, " for _, _, value in taken)
+        if taken:
+            body += f"\tr := {call}\n"
+        body += f"\treturn {values}{types.prefix}FirstError({bad}, {types.prefix}TakeError(unsafe.Pointer({of})))\n"
+    elif taken:
         values = ", ".join(value for _, _, value in taken)
         body += f"\tr := {call}\n\treturn {values}, {types.prefix}TakeError(unsafe.Pointer(r.error))\n"
     else:

@@ -17,28 +17,11 @@ type Checkpoint struct {
 
 func newCheckpoint(ctx *Context, directory string, make func(ctx *raw.Context) (*raw.Checkpoint, error)) (*Checkpoint,
 	error) {
-	if err := ctx.checkText("directory", directory); err != nil {
-		return nil, err
-	}
 	p, err := own.Get(ctx.Handle, make)
 	if err != nil || p == nil {
 		return nil, err
 	}
 	return &Checkpoint{own.New(p, raw.CheckpointDestroy), ctx}, nil
-}
-
-// checkText is why a text of a call of the world cannot be handed over; then the peers, who are in the call
-// already or about to be, are told.
-func (c *Context) checkText(name, text string) error {
-	_, bad := raw.CString(name, text)
-	if bad == nil {
-		return nil
-	}
-	world, err := c.World()
-	if err != nil {
-		return bad
-	}
-	return rejectIn(world, bad)
 }
 
 // NewCheckpoint begins the checkpoint of a step. [collective: world]

@@ -3,6 +3,7 @@ package nxd_test
 import (
 	"errors"
 	"os"
+	"path/filepath"
 	"strconv"
 	"strings"
 	"testing"
@@ -167,7 +168,28 @@ func TestTextsOfOneRank(t *testing.T) {
 			return err
 		}
 		defer state.Close()
+		values, grads, err := arrays(12)
+		if err != nil {
+			return err
+		}
+		ddp, err := nxd.NewDDP(c, nil, []nxd.Parameter{{Name: "w", Values: values, Grads: grads}}, nxd.DDPOptions{})
+		if err != nil {
+			return err
+		}
+		defer ddp.Close()
+		adamw, err := nxd.NewAdamW(ddp, nxd.AdamWOptions{})
+		if err != nil {
+			return err
+		}
+		defer adamw.Close()
+		open, err := c.NewCheckpoint(directory+"/open", 1)
+		if err != nil {
+			return err
+		}
+		defer open.Close()
 		calls := []func(path string) error{
+			adamw.Save,
+			func(path string) error { return adamw.Snapshot(open, filepath.Base(path)) },
 			func(path string) error { _, err := c.NewCheckpoint(path, 1); return err },
 			func(path string) error { _, err := c.OpenCheckpoint(path, 1, true); return err },
 			func(path string) error { _, err := c.OpenNewestCheckpoint(path, true); return err },

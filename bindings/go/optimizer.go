@@ -231,9 +231,6 @@ func (o *Optimizer) Save(path string) error {
 // Snapshot has the state as it is now become a file of a checkpoint. [collective: world]
 func (o *Optimizer) Snapshot(checkpoint *Checkpoint, name string) error {
 	defer runtime.KeepAlive(checkpoint)
-	if err := checkpoint.ctx.checkText("name", name); err != nil {
-		return err
-	}
 	return own.Do(o.Handle, func(p *raw.Optimizer) error {
 		return raw.OptimizerSnapshot(p, checkpoint.Raw(), name)
 	})

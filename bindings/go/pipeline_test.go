@@ -173,6 +173,18 @@ func TestPeersHearOfWhatIsRefusedHere(t *testing.T) {
 	calls := map[string]func(c *nxd.Context, rank int) error{
 		"value":  func(c *nxd.Context, rank int) error { return pipeline(c, rank, nul(rank == 1), 1) },
 		"chunks": func(c *nxd.Context, rank int) error { return pipeline(c, rank, "x", 1+rank) },
+		"timeline": func(c *nxd.Context, rank int) error {
+			in, out := [][]nxd.Value{nil}, [][]nxd.Value{value("x")}
+			if rank == 1 {
+				in, out = out, in
+			}
+			p, err := nxd.NewPipeline(c, &doubling{last: rank == 1}, in, out, nxd.PipelineOptions{})
+			if err != nil {
+				return err
+			}
+			defer p.Close()
+			return first(p.SetTimeline(true), p.WriteTimeline(t.TempDir()+"/"+nul(rank == 1)+".json"))
+		},
 		"tag": func(c *nxd.Context, rank int) error {
 			world, err := c.World()
 			if err == nil {

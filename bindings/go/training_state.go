@@ -62,9 +62,6 @@ func (s *TrainingState) Value(key string) (value string, ok bool, err error) {
 // Save saves all parts as the checkpoint of a step, and keeps the last so many; 0: all.
 // [collective: world]
 func (s *TrainingState) Save(directory string, step int64, keepLast int) error {
-	if err := s.ctx.checkText("directory", directory); err != nil {
-		return err
-	}
 	return own.Do(s.Handle, func(p *raw.TrainingState) error {
 		return raw.TrainingStateSave(p, directory, step, raw.Int32(keepLast))
 	})
@@ -72,9 +69,6 @@ func (s *TrainingState) Save(directory string, step int64, keepLast int) error {
 
 // SaveAsync does the same in the background, while the program goes on. [collective: world]
 func (s *TrainingState) SaveAsync(directory string, step int64, keepLast int) error {
-	if err := s.ctx.checkText("directory", directory); err != nil {
-		return err
-	}
 	return own.Do(s.Handle, func(p *raw.TrainingState) error {
 		return raw.TrainingStateSaveAsync(p, directory, step, raw.Int32(keepLast))
 	})
@@ -91,9 +85,6 @@ func (s *TrainingState) Wait(timeout time.Duration) error {
 // LoadNewest loads all parts from the newest complete checkpoint, and gives its step; -1, and nothing
 // changed, where there is none. [collective: world]
 func (s *TrainingState) LoadNewest(directory string, verify bool) (step int64, err error) {
-	if err := s.ctx.checkText("directory", directory); err != nil {
-		return 0, err
-	}
 	return own.Get(s.Handle, func(p *raw.TrainingState) (int64, error) {
 		return raw.TrainingStateLoadNewest(p, directory, flag(verify))
 	})

@@ -105,23 +105,23 @@ func (o *PipelineOptions) raw(s *raw.Scratch, h cgo.Handle) (c raw.PPOptions, er
 	return c, nil
 }
 
+// A rank that finds an argument bad itself makes the call without an array of inputs: it fails on all ranks
+// then, and none waits.
+
 // NewPipeline traces a model, cuts it and keeps this rank's stages. inputs are examples, whose shapes and
 // dtypes count. [collective: the pipeline-parallel group]
 func NewPipeline(m *Module, inputs []*Tensor, o PipelineOptions) (*Pipeline, error) {
 	var scratch raw.Scratch
 	defer scratch.Free()
 	h := cgo.NewHandle(&o)
-	c, err := o.raw(&scratch, h)
-	if err != nil {
-		h.Delete()
-		return nil, err
-	}
-	list, err := pointers(inputs)
-	if err != nil {
-		h.Delete()
-		return nil, err
-	}
+	c, bad := o.raw(&scratch, h)
+	list, badInputs := pointers(inputs)
+	bad = raw.FirstError(bad, badInputs)
 	p, err := own.Get(m.Handle, func(p *raw.Module) (*raw.PP, error) {
+		if bad != nil {
+			_, _ = rawengine.PPCreate(p, nil, 1, &c)
+			return nil, bad
+		}
 		return rawengine.PPCreate(p, first(list), len(list), &c)
 	})
 	runtime.KeepAlive(inputs)
@@ -139,12 +139,10 @@ func NewPipeline(m *Module, inputs []*Tensor, o PipelineOptions) (*Pipeline, err
 // RunTrain makes the forwards and backwards of all microbatches of a batch. [collective: the
 // pipeline-parallel group, and the data-parallel group with a loss over tokens or BroadcastAndAverageLoss]
 func (p *Pipeline) RunTrain(inputs ...*Tensor) (loss float64, err error) {
-	list, err := pointers(inputs)
-	if err != nil {
-		return 0, err
-	}
+	list, bad := pointers(inputs)
 	loss, err = own.Get(p.Handle, func(q *raw.PP) (float64, error) {
-		return rawengine.PPRunTrain(q, first(list), len(list))
+		loss, err := rawengine.PPRunTrain(q, first(list), len(inputs))
+		return loss, raw.FirstError(bad, err)
 	})
 	runtime.KeepAlive(inputs)
 	return loss, err
@@ -179,12 +177,10 @@ func splitNames(inputs []NamedInput) (names []string, tensors []*Tensor) {
 func (p *Pipeline) RunTrainNamed(inputs ...NamedInput) (loss float64, err error) {
 	names, tensors := splitNames(inputs)
 	defer runtime.KeepAlive(tensors)
-	list, err := pointers(tensors)
-	if err != nil {
-		return 0, err
-	}
+	list, bad := pointers(tensors)
 	return own.Get(p.Handle, func(q *raw.PP) (float64, error) {
-		return rawengine.PPRunTrainNamed(q, names, first(list), len(list))
+		loss, err := rawengine.PPRunTrainNamed(q, names, first(list), len(tensors))
+		return loss, raw.FirstError(bad, err)
 	})
 }
 

@@ -36,21 +36,16 @@ func saveWith(f save, c *nxd.Context, path string, tensors map[string]*Tensor, o
 	if o.EachRank {
 		options.MasterOnly = Off
 	}
-	var err error
-	if options.Keys, err = scratch.Strings("keys", keys); err != nil {
-		return err
-	}
-	if options.Values, err = scratch.Strings("values", values); err != nil {
-		return err
-	}
-	given, err := pointers(list)
-	if err != nil {
-		return err
-	}
+	var badKeys, badValues error
+	options.Keys, badKeys = scratch.Strings("keys", keys)
+	options.Values, badValues = scratch.Strings("values", values)
+	given, badTensors := pointers(list)
 	defer runtime.KeepAlive(list)
-	return own.Do(c.Handle, func(p *raw.Context) error {
+	// Also with bad arguments, so that the peers are told.
+	failed := own.Do(c.Handle, func(p *raw.Context) error {
 		return f(p, path, names, first(given), len(list), &options)
 	})
+	return raw.FirstError(badKeys, badValues, badTensors, failed)
 }
 
 func sorted[T any](m map[string]T) []string {

@@ -71,12 +71,10 @@ func pointers(tensors []*Tensor) ([]*raw.Tensor, error) {
 // call gives f the list of inputs and room for n results.
 func call(inputs []*Tensor, n int, f func(in **raw.Tensor, nIn int, out **raw.Tensor) error) ([]*Tensor,
 	error) {
-	in, err := pointers(inputs)
-	if err != nil {
-		return nil, err
-	}
+	in, bad := pointers(inputs)
 	out := make([]*raw.Tensor, n)
-	err = f(first(in), len(in), first(out))
+	// Also with bad inputs, in the place of which NULL is given, so that the peers of a collective are told.
+	err := raw.FirstError(bad, f(first(in), len(inputs), first(out)))
 	runtime.KeepAlive(inputs)
 	if err != nil {
 		return nil, err

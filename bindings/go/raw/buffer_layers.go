@@ -275,11 +275,8 @@ func DropoutOptionsInit(options *DropoutOptions, size int) error {
 // nothing is kept for the backward pass. Ranks exchange no more than the agreement. [collective:
 // tensor-parallel group]
 func DropoutForward(ctx *Context, name string, x *DLTensor, options *DropoutOptions, y *DLTensor) error {
-	nameC, err := CString("name", name)
-	if err != nil {
-		return err
-	}
-	return TakeError(unsafe.Pointer(C.nxdgo_dropout_forward((*C.nxd_context_t)(unsafe.Pointer(ctx)), (*C.char)(unsafe.Pointer(nameC)), (*C.DLTensor)(unsafe.Pointer(x)), (*C.nxd_dropout_options_t)(unsafe.Pointer(options)), (*C.DLTensor)(unsafe.Pointer(y)))))
+	nameC, badName := CString("name", name)
+	return FirstError(badName, TakeError(unsafe.Pointer(C.nxdgo_dropout_forward((*C.nxd_context_t)(unsafe.Pointer(ctx)), (*C.char)(unsafe.Pointer(nameC)), (*C.DLTensor)(unsafe.Pointer(x)), (*C.nxd_dropout_options_t)(unsafe.Pointer(options)), (*C.DLTensor)(unsafe.Pointer(y))))))
 }
 
 // DropoutForwardGetWorkspace is nxd_dropout_forward_get_workspace. Bytes of workspace of
@@ -296,11 +293,8 @@ func DropoutForwardGetWorkspace(ctx *Context, name string, x *DLTensor, options 
 // DropoutBackward is nxd_dropout_backward. Gradient of nxd_dropout_forward, by the same bits: name
 // and options, step and microbatch are those of the forward. [collective: tensor-parallel group]
 func DropoutBackward(ctx *Context, name string, gradY *DLTensor, options *DropoutOptions, gradX *DLTensor) error {
-	nameC, err := CString("name", name)
-	if err != nil {
-		return err
-	}
-	return TakeError(unsafe.Pointer(C.nxdgo_dropout_backward((*C.nxd_context_t)(unsafe.Pointer(ctx)), (*C.char)(unsafe.Pointer(nameC)), (*C.DLTensor)(unsafe.Pointer(gradY)), (*C.nxd_dropout_options_t)(unsafe.Pointer(options)), (*C.DLTensor)(unsafe.Pointer(gradX)))))
+	nameC, badName := CString("name", name)
+	return FirstError(badName, TakeError(unsafe.Pointer(C.nxdgo_dropout_backward((*C.nxd_context_t)(unsafe.Pointer(ctx)), (*C.char)(unsafe.Pointer(nameC)), (*C.DLTensor)(unsafe.Pointer(gradY)), (*C.nxd_dropout_options_t)(unsafe.Pointer(options)), (*C.DLTensor)(unsafe.Pointer(gradX))))))
 }
 
 // DropoutBackwardGetWorkspace is nxd_dropout_backward_get_workspace. Bytes of workspace of

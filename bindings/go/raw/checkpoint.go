@@ -112,35 +112,26 @@ type Checkpoint struct{ _ opaque }
 
 // CheckpointCreate is nxd_checkpoint_create. Begins the checkpoint of a step. [collective: world]
 func CheckpointCreate(ctx *Context, directory string, step int64) (checkpointOut *Checkpoint, err error) {
-	directoryC, err := CString("directory", directory)
-	if err != nil {
-		return checkpointOut, err
-	}
+	directoryC, badDirectory := CString("directory", directory)
 	r := C.nxdgo_checkpoint_create((*C.nxd_context_t)(unsafe.Pointer(ctx)), (*C.char)(unsafe.Pointer(directoryC)), C.int64_t(step))
-	return (*Checkpoint)(unsafe.Pointer(r.out_checkpoint)), TakeError(unsafe.Pointer(r.error))
+	return (*Checkpoint)(unsafe.Pointer(r.out_checkpoint)), FirstError(badDirectory, TakeError(unsafe.Pointer(r.error)))
 }
 
 // CheckpointOpen is nxd_checkpoint_open. Opens the checkpoint of a step to read it. [collective:
 // world]
 func CheckpointOpen(ctx *Context, directory string, step int64, verify int32) (checkpointOut *Checkpoint, err error) {
-	directoryC, err := CString("directory", directory)
-	if err != nil {
-		return checkpointOut, err
-	}
+	directoryC, badDirectory := CString("directory", directory)
 	r := C.nxdgo_checkpoint_open((*C.nxd_context_t)(unsafe.Pointer(ctx)), (*C.char)(unsafe.Pointer(directoryC)), C.int64_t(step), C.int32_t(verify))
-	return (*Checkpoint)(unsafe.Pointer(r.out_checkpoint)), TakeError(unsafe.Pointer(r.error))
+	return (*Checkpoint)(unsafe.Pointer(r.out_checkpoint)), FirstError(badDirectory, TakeError(unsafe.Pointer(r.error)))
 }
 
 // CheckpointOpenNewest is nxd_checkpoint_open_newest. Opens the newest checkpoint that is complete:
 // that of the highest step with a manifest, and with files of the sizes that it names. Others are
 // named in the log, as warnings. [collective: world]
 func CheckpointOpenNewest(ctx *Context, directory string, verify int32) (checkpointOut *Checkpoint, err error) {
-	directoryC, err := CString("directory", directory)
-	if err != nil {
-		return checkpointOut, err
-	}
+	directoryC, badDirectory := CString("directory", directory)
 	r := C.nxdgo_checkpoint_open_newest((*C.nxd_context_t)(unsafe.Pointer(ctx)), (*C.char)(unsafe.Pointer(directoryC)), C.int32_t(verify))
-	return (*Checkpoint)(unsafe.Pointer(r.out_checkpoint)), TakeError(unsafe.Pointer(r.error))
+	return (*Checkpoint)(unsafe.Pointer(r.out_checkpoint)), FirstError(badDirectory, TakeError(unsafe.Pointer(r.error)))
 }
 
 // CheckpointGetStep is nxd_checkpoint_get_step. The step that a checkpoint is of. [local]

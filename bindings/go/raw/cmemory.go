@@ -19,6 +19,17 @@ func CString(name, text string) (*byte, error) {
 	return &b[0], nil
 }
 
+// FirstError is the first of some errors that is one. A collective call is made with NULL in the place of a bad
+// text: it fails on all ranks then, and on this one with the text's own error.
+func FirstError(errs ...error) error {
+	for _, err := range errs {
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
 // Scratch is C memory for the structs, lists and strings of one call.
 type Scratch struct{ blocks []unsafe.Pointer }
 
@@ -43,7 +54,8 @@ func (s *Scratch) String(name, text string) (*byte, error) {
 	return (*byte)(p), nil
 }
 
-// Strings copies a list with a terminating NULL; an empty list is NULL.
+// Strings copies a list with a terminating NULL; an empty list is NULL. Beside an error the list has NULL in
+// the place of the first bad text.
 func (s *Scratch) Strings(name string, texts []string) (**byte, error) {
 	if len(texts) == 0 {
 		return nil, nil
@@ -52,7 +64,7 @@ func (s *Scratch) Strings(name string, texts []string) (**byte, error) {
 	for i, text := range texts {
 		b, err := CString(name, text)
 		if err != nil {
-			return nil, err
+			return &list[0], err
 		}
 		p := (*byte)(s.Alloc(uintptr(len(text) + 1)))
 		copy(unsafe.Slice(p, len(text)+1), unsafe.Slice(b, len(text)+1))

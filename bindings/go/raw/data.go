@@ -99,12 +99,9 @@ func DataLoaderOptionsInit(options *DataLoaderOptions, size int) error {
 func DataLoaderCreate(ctx *Context, paths []string, numPaths int, batchSize int64, sequenceLength int64, options *DataLoaderOptions) (loaderOut *DataLoader, err error) {
 	var scratch Scratch
 	defer scratch.Free()
-	pathsC, err := scratch.Strings("paths", paths)
-	if err != nil {
-		return loaderOut, err
-	}
+	pathsC, badPaths := scratch.Strings("paths", paths)
 	r := C.nxdgo_data_loader_create((*C.nxd_context_t)(unsafe.Pointer(ctx)), (**C.char)(unsafe.Pointer(pathsC)), C.size_t(numPaths), C.int64_t(batchSize), C.int64_t(sequenceLength), (*C.nxd_data_loader_options_t)(unsafe.Pointer(options)))
-	return (*DataLoader)(unsafe.Pointer(r.out_loader)), TakeError(unsafe.Pointer(r.error))
+	return (*DataLoader)(unsafe.Pointer(r.out_loader)), FirstError(badPaths, TakeError(unsafe.Pointer(r.error)))
 }
 
 // DataLoaderNext is nxd_data_loader_next. Takes this rank's next batches. It may wait for the disk,

@@ -169,12 +169,9 @@ func DDPOptionsInit(options *DDPOptions, size int) error {
 func DDPCreateBuffers(ctx *Context, group *Group, names []string, params **DLTensor, grads **DLTensor, numParams int, options *DDPOptions) (ddpOut *DDP, err error) {
 	var scratch Scratch
 	defer scratch.Free()
-	namesC, err := scratch.Strings("names", names)
-	if err != nil {
-		return ddpOut, err
-	}
+	namesC, badNames := scratch.Strings("names", names)
 	r := C.nxdgo_ddp_create_buffers((*C.nxd_context_t)(unsafe.Pointer(ctx)), (*C.nxd_group_t)(unsafe.Pointer(group)), (**C.char)(unsafe.Pointer(namesC)), (**C.DLTensor)(unsafe.Pointer(params)), (**C.DLTensor)(unsafe.Pointer(grads)), C.size_t(numParams), (*C.nxd_ddp_options_t)(unsafe.Pointer(options)))
-	return (*DDP)(unsafe.Pointer(r.out_ddp)), TakeError(unsafe.Pointer(r.error))
+	return (*DDP)(unsafe.Pointer(r.out_ddp)), FirstError(badNames, TakeError(unsafe.Pointer(r.error)))
 }
 
 // DDPSetPlacements is nxd_ddp_set_placements. Says how the parameters of a ddp over buffers are

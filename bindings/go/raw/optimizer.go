@@ -444,22 +444,16 @@ func OptimizerGetStateBytes(optimizer *Optimizer) (bytesOut uint64, err error) {
 // outside since the last update. Updates, hyperparameters of groups and the schedule are in the
 // metadata. Crash-safe. [collective: tensor, data, pipeline groups]
 func OptimizerSave(optimizer *Optimizer, path string) error {
-	pathC, err := CString("path", path)
-	if err != nil {
-		return err
-	}
-	return TakeError(unsafe.Pointer(C.nxdgo_optimizer_save((*C.nxd_optimizer_t)(unsafe.Pointer(optimizer)), (*C.char)(unsafe.Pointer(pathC)))))
+	pathC, badPath := CString("path", path)
+	return FirstError(badPath, TakeError(unsafe.Pointer(C.nxdgo_optimizer_save((*C.nxd_optimizer_t)(unsafe.Pointer(optimizer)), (*C.char)(unsafe.Pointer(pathC))))))
 }
 
 // OptimizerSnapshot is nxd_optimizer_snapshot. Takes a snapshot of the state for a checkpoint. The
 // file that nxd_optimizer_save would write now is written when the checkpoint is published, and the
 // optimizer may go on meanwhile. [collective: world]
 func OptimizerSnapshot(optimizer *Optimizer, checkpoint *Checkpoint, name string) error {
-	nameC, err := CString("name", name)
-	if err != nil {
-		return err
-	}
-	return TakeError(unsafe.Pointer(C.nxdgo_optimizer_snapshot((*C.nxd_optimizer_t)(unsafe.Pointer(optimizer)), (*C.nxd_checkpoint_t)(unsafe.Pointer(checkpoint)), (*C.char)(unsafe.Pointer(nameC)))))
+	nameC, badName := CString("name", name)
+	return FirstError(badName, TakeError(unsafe.Pointer(C.nxdgo_optimizer_snapshot((*C.nxd_optimizer_t)(unsafe.Pointer(optimizer)), (*C.nxd_checkpoint_t)(unsafe.Pointer(checkpoint)), (*C.char)(unsafe.Pointer(nameC))))))
 }
 
 // OptimizerLoad is nxd_optimizer_load. Reads this rank's part of a state that any layout wrote.

@@ -369,11 +369,8 @@ func PPSetTimeline(pp *PP, on int32) error {
 // ends in ".json". Ranks not the first of their tensor- and data-parallel groups have recorded
 // alike and are left out. [collective: world]
 func PPWriteTimeline(pp *PP, path string) error {
-	pathC, err := CString("path", path)
-	if err != nil {
-		return err
-	}
-	return TakeError(unsafe.Pointer(C.nxdgo_pp_write_timeline((*C.nxd_pp_t)(unsafe.Pointer(pp)), (*C.char)(unsafe.Pointer(pathC)))))
+	pathC, badPath := CString("path", path)
+	return FirstError(badPath, TakeError(unsafe.Pointer(C.nxdgo_pp_write_timeline((*C.nxd_pp_t)(unsafe.Pointer(pp)), (*C.char)(unsafe.Pointer(pathC))))))
 }
 
 // PPDestroy is nxd_pp_destroy. Releases the pipeline. The model, if it has one, stays in parts: its

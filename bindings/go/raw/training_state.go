@@ -134,22 +134,16 @@ func TrainingStateGetValue(state *TrainingState, key string, buf *byte, cap int)
 // waits until it is there: nxd_checkpoint_create, nxd_training_state_snapshot and
 // nxd_checkpoint_publish in one. [collective: world]
 func TrainingStateSave(state *TrainingState, directory string, step int64, keepLast int32) error {
-	directoryC, err := CString("directory", directory)
-	if err != nil {
-		return err
-	}
-	return TakeError(unsafe.Pointer(C.nxdgo_training_state_save((*C.nxd_training_state_t)(unsafe.Pointer(state)), (*C.char)(unsafe.Pointer(directoryC)), C.int64_t(step), C.int32_t(keepLast))))
+	directoryC, badDirectory := CString("directory", directory)
+	return FirstError(badDirectory, TakeError(unsafe.Pointer(C.nxdgo_training_state_save((*C.nxd_training_state_t)(unsafe.Pointer(state)), (*C.char)(unsafe.Pointer(directoryC)), C.int64_t(step), C.int32_t(keepLast)))))
 }
 
 // TrainingStateSaveAsync is nxd_training_state_save_async. Saves all parts while training goes on.
 // The program stands still while they are copied; the rest is nxd_checkpoint_publish_async. An
 // earlier save in the background is waited for. [collective: world]
 func TrainingStateSaveAsync(state *TrainingState, directory string, step int64, keepLast int32) error {
-	directoryC, err := CString("directory", directory)
-	if err != nil {
-		return err
-	}
-	return TakeError(unsafe.Pointer(C.nxdgo_training_state_save_async((*C.nxd_training_state_t)(unsafe.Pointer(state)), (*C.char)(unsafe.Pointer(directoryC)), C.int64_t(step), C.int32_t(keepLast))))
+	directoryC, badDirectory := CString("directory", directory)
+	return FirstError(badDirectory, TakeError(unsafe.Pointer(C.nxdgo_training_state_save_async((*C.nxd_training_state_t)(unsafe.Pointer(state)), (*C.char)(unsafe.Pointer(directoryC)), C.int64_t(step), C.int32_t(keepLast)))))
 }
 
 // TrainingStateWait is nxd_training_state_wait. Waits until the last nxd_training_state_save_async
@@ -162,12 +156,9 @@ func TrainingStateWait(state *TrainingState, timeoutMs int64) error {
 // complete checkpoint, as nxd_checkpoint_open_newest finds it, whatever the layout was that saved
 // it. [collective: world]
 func TrainingStateLoadNewest(state *TrainingState, directory string, verify int32) (stepOut int64, err error) {
-	directoryC, err := CString("directory", directory)
-	if err != nil {
-		return stepOut, err
-	}
+	directoryC, badDirectory := CString("directory", directory)
 	r := C.nxdgo_training_state_load_newest((*C.nxd_training_state_t)(unsafe.Pointer(state)), (*C.char)(unsafe.Pointer(directoryC)), C.int32_t(verify))
-	return int64(r.out_step), TakeError(unsafe.Pointer(r.error))
+	return int64(r.out_step), FirstError(badDirectory, TakeError(unsafe.Pointer(r.error)))
 }
 
 // TrainingStateSnapshot is nxd_training_state_snapshot. Puts all parts into a checkpoint that is

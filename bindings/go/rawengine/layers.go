@@ -325,9 +325,6 @@ func GetNumberOfExtraHeads(numHeads int64, tpDegree int32) (extraOut int64, err 
 func PadModel(root *raw.Module, tpDegree int32, numHeads int64, wrappedClasses []string, numWrappedClasses int, hook uintptr, userData uintptr) error {
 	var scratch raw.Scratch
 	defer scratch.Free()
-	wrappedClassesC, err := scratch.Strings("wrapped_classes", wrappedClasses)
-	if err != nil {
-		return err
-	}
-	return raw.TakeError(unsafe.Pointer(C.nxdgo_pad_model((*C.nxd_module_t)(unsafe.Pointer(root)), C.int32_t(tpDegree), C.int64_t(numHeads), (**C.char)(unsafe.Pointer(wrappedClassesC)), C.size_t(numWrappedClasses), C.uintptr_t(hook), C.uintptr_t(userData))))
+	wrappedClassesC, badWrappedClasses := scratch.Strings("wrapped_classes", wrappedClasses)
+	return raw.FirstError(badWrappedClasses, raw.TakeError(unsafe.Pointer(C.nxdgo_pad_model((*C.nxd_module_t)(unsafe.Pointer(root)), C.int32_t(tpDegree), C.int64_t(numHeads), (**C.char)(unsafe.Pointer(wrappedClassesC)), C.size_t(numWrappedClasses), C.uintptr_t(hook), C.uintptr_t(userData)))))
 }

@@ -228,12 +228,9 @@ func PPRunEval(pp *raw.PP, inputs **raw.Tensor, numInputs int, outputs **raw.Ten
 func PPRunTrainNamed(pp *raw.PP, names []string, inputs **raw.Tensor, numInputs int) (lossOut float64, err error) {
 	var scratch raw.Scratch
 	defer scratch.Free()
-	namesC, err := scratch.Strings("names", names)
-	if err != nil {
-		return lossOut, err
-	}
+	namesC, badNames := scratch.Strings("names", names)
 	r := C.nxdgo_pp_run_train_named((*C.nxd_pp_t)(unsafe.Pointer(pp)), (**C.char)(unsafe.Pointer(namesC)), (**C.nxd_tensor_t)(unsafe.Pointer(inputs)), C.size_t(numInputs))
-	return float64(r.out_loss), raw.TakeError(unsafe.Pointer(r.error))
+	return float64(r.out_loss), raw.FirstError(badNames, raw.TakeError(unsafe.Pointer(r.error)))
 }
 
 // PPRunEvalNamed is nxd_pp_run_eval_named. nxd_pp_run_eval with inputs by their names, as of
@@ -241,12 +238,9 @@ func PPRunTrainNamed(pp *raw.PP, names []string, inputs **raw.Tensor, numInputs 
 func PPRunEvalNamed(pp *raw.PP, names []string, inputs **raw.Tensor, numInputs int, outputs **raw.Tensor, numOutputs int) (lossOut float64, err error) {
 	var scratch raw.Scratch
 	defer scratch.Free()
-	namesC, err := scratch.Strings("names", names)
-	if err != nil {
-		return lossOut, err
-	}
+	namesC, badNames := scratch.Strings("names", names)
 	r := C.nxdgo_pp_run_eval_named((*C.nxd_pp_t)(unsafe.Pointer(pp)), (**C.char)(unsafe.Pointer(namesC)), (**C.nxd_tensor_t)(unsafe.Pointer(inputs)), C.size_t(numInputs), (**C.nxd_tensor_t)(unsafe.Pointer(outputs)), C.size_t(numOutputs))
-	return float64(r.out_loss), raw.TakeError(unsafe.Pointer(r.error))
+	return float64(r.out_loss), raw.FirstError(badNames, raw.TakeError(unsafe.Pointer(r.error)))
 }
 
 // PPGetLosses is nxd_pp_get_losses. Losses of the last run's microbatches, on the rank with the

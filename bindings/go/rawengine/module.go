@@ -655,20 +655,14 @@ func ModuleLoadSafetensors(root *raw.Module, path string, strict int32) (reportO
 // stages, as one safetensors file, on the first rank of data-parallel copy 0; crash-safe.
 // [collective: tensor- and pipeline-parallel groups]
 func ModuleSaveSafetensors(root *raw.Module, path string) error {
-	pathC, err := raw.CString("path", path)
-	if err != nil {
-		return err
-	}
-	return raw.TakeError(unsafe.Pointer(C.nxdgo_module_save_safetensors((*C.nxd_module_t)(unsafe.Pointer(root)), (*C.char)(unsafe.Pointer(pathC)))))
+	pathC, badPath := raw.CString("path", path)
+	return raw.FirstError(badPath, raw.TakeError(unsafe.Pointer(C.nxdgo_module_save_safetensors((*C.nxd_module_t)(unsafe.Pointer(root)), (*C.char)(unsafe.Pointer(pathC))))))
 }
 
 // ModuleSnapshot is nxd_module_snapshot. Takes a snapshot of the parameters for a checkpoint. The
 // file that nxd_module_save_safetensors would write now is written when the checkpoint is
 // published, and the parameters may change meanwhile. [collective: world]
 func ModuleSnapshot(root *raw.Module, checkpoint *raw.Checkpoint, name string) error {
-	nameC, err := raw.CString("name", name)
-	if err != nil {
-		return err
-	}
-	return raw.TakeError(unsafe.Pointer(C.nxdgo_module_snapshot((*C.nxd_module_t)(unsafe.Pointer(root)), (*C.nxd_checkpoint_t)(unsafe.Pointer(checkpoint)), (*C.char)(unsafe.Pointer(nameC)))))
+	nameC, badName := raw.CString("name", name)
+	return raw.FirstError(badName, raw.TakeError(unsafe.Pointer(C.nxdgo_module_snapshot((*C.nxd_module_t)(unsafe.Pointer(root)), (*C.nxd_checkpoint_t)(unsafe.Pointer(checkpoint)), (*C.char)(unsafe.Pointer(nameC))))))
 }

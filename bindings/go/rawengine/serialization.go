@@ -103,15 +103,9 @@ func SaveOptionsInit(options *raw.SaveOptions, size int) error {
 func Save(ctx *raw.Context, path string, names []string, tensors **raw.Tensor, numTensors int, options *raw.SaveOptions) error {
 	var scratch raw.Scratch
 	defer scratch.Free()
-	pathC, err := raw.CString("path", path)
-	if err != nil {
-		return err
-	}
-	namesC, err := scratch.Strings("names", names)
-	if err != nil {
-		return err
-	}
-	return raw.TakeError(unsafe.Pointer(C.nxdgo_save((*C.nxd_context_t)(unsafe.Pointer(ctx)), (*C.char)(unsafe.Pointer(pathC)), (**C.char)(unsafe.Pointer(namesC)), (**C.nxd_tensor_t)(unsafe.Pointer(tensors)), C.size_t(numTensors), (*C.nxd_save_options_t)(unsafe.Pointer(options)))))
+	pathC, badPath := raw.CString("path", path)
+	namesC, badNames := scratch.Strings("names", names)
+	return raw.FirstError(badPath, badNames, raw.TakeError(unsafe.Pointer(C.nxdgo_save((*C.nxd_context_t)(unsafe.Pointer(ctx)), (*C.char)(unsafe.Pointer(pathC)), (**C.char)(unsafe.Pointer(namesC)), (**C.nxd_tensor_t)(unsafe.Pointer(tensors)), C.size_t(numTensors), (*C.nxd_save_options_t)(unsafe.Pointer(options))))))
 }
 
 // SerializationSave is nxd_serialization_save. The same file, written tensor by tensor: no more
@@ -119,15 +113,9 @@ func Save(ctx *raw.Context, path string, names []string, tensors **raw.Tensor, n
 func SerializationSave(ctx *raw.Context, path string, names []string, tensors **raw.Tensor, numTensors int, options *raw.SaveOptions) error {
 	var scratch raw.Scratch
 	defer scratch.Free()
-	pathC, err := raw.CString("path", path)
-	if err != nil {
-		return err
-	}
-	namesC, err := scratch.Strings("names", names)
-	if err != nil {
-		return err
-	}
-	return raw.TakeError(unsafe.Pointer(C.nxdgo_serialization_save((*C.nxd_context_t)(unsafe.Pointer(ctx)), (*C.char)(unsafe.Pointer(pathC)), (**C.char)(unsafe.Pointer(namesC)), (**C.nxd_tensor_t)(unsafe.Pointer(tensors)), C.size_t(numTensors), (*C.nxd_save_options_t)(unsafe.Pointer(options)))))
+	pathC, badPath := raw.CString("path", path)
+	namesC, badNames := scratch.Strings("names", names)
+	return raw.FirstError(badPath, badNames, raw.TakeError(unsafe.Pointer(C.nxdgo_serialization_save((*C.nxd_context_t)(unsafe.Pointer(ctx)), (*C.char)(unsafe.Pointer(pathC)), (**C.char)(unsafe.Pointer(namesC)), (**C.nxd_tensor_t)(unsafe.Pointer(tensors)), C.size_t(numTensors), (*C.nxd_save_options_t)(unsafe.Pointer(options))))))
 }
 
 // SerializationLoad is nxd_serialization_load. Opens a file of nxd_save, nxd_serialization_save, or
