@@ -2,6 +2,7 @@
 
 #include <charconv>
 #include <cstdlib>
+#include <utility>
 
 #include "core/base/error.h"
 
@@ -45,7 +46,19 @@ bool cpu_mode() { return get("NXD_CPU_MODE") == "1"; }
 
 int64_t timeout_ms() { return get_positive("NXD_TIMEOUT_MS", 30 * 60 * 1000); }
 
-uint64_t seed() { return static_cast<uint64_t>(get_int("NXD_SEED").value_or(0)); }
+uint64_t seed() {
+  const std::string text = get("NXD_SEED").value_or("0");
+  uint64_t number = 0;
+  const char* const end = text.data() + text.size();
+  const auto [stop, error] = std::from_chars(text.data(), end, number);
+  if (error == std::errc() && stop == end) return number;
+  const auto negative = parse_int(text);
+  check_argument(
+      negative.has_value(),
+      "environment variable NXD_SEED: expected an integer from -2^63 to 2^64 - 1, got \"", text,
+      "\"");
+  return static_cast<uint64_t>(*negative);
+}
 
 bool plain_kernels() { return get_int("NXD_PLAIN_KERNELS").value_or(0) != 0; }
 
@@ -55,7 +68,18 @@ std::optional<bool> aten_pool() {
   return *number != 0;
 }
 
-std::string log_level() { return get("NXD_LOG_LEVEL").value_or("warn"); }
+nxd_log_level_t log_level() {
+  const std::string name = get("NXD_LOG_LEVEL").value_or("warn");
+  for (const auto& [known, level] : {std::pair{"debug", NXD_LOG_DEBUG},
+                                     {"info", NXD_LOG_INFO},
+                                     {"warn", NXD_LOG_WARN},
+                                     {"error", NXD_LOG_ERROR},
+                                     {"off", NXD_LOG_OFF}}) {
+    if (name == known) return level;
+  }
+  fail(NXD_ERROR_INVALID_ARGUMENT, "environment variable NXD_LOG_LEVEL: expected debug, info, ",
+       "warn, error or off, got \"", name, "\"");
+}
 
 std::string flight_record() { return get("NXD_FLIGHT_RECORD").value_or(""); }
 
@@ -124,7 +148,7 @@ const char* table() {
          "makes "
          "one; see docs/security.md\n"
          "NXD_SECRET_FILE\t\tfile with that secret, which only its owner may read\n"
-         "NXD_SEED\t0\tseed of initial weights and random bits\n"
+         "NXD_SEED\t0\tseed of initial weights and random bits, of 64 bits\n"
          "NXD_SOCKET_IFNAME\t\tnetwork interface or address for connections between ranks\n"
          "NXD_TIMEOUT_MS\t1800000\tbound of every collective, milliseconds\n"
          "NXD_TRANSPORT\tauto\tauto, gloo, shared_memory or hierarchical; see nxd_transport_t\n"

@@ -24,7 +24,7 @@ int64_t timeout_ms();             // NXD_TIMEOUT_MS, default 30 minutes
 uint64_t seed();                  // NXD_SEED, default 0
 bool plain_kernels();             // NXD_PLAIN_KERNELS
 std::optional<bool> aten_pool();  // NXD_ATEN_POOL
-std::string log_level();          // NXD_LOG_LEVEL
+nxd_log_level_t log_level();      // NXD_LOG_LEVEL, default warn
 std::string flight_record();      // NXD_FLIGHT_RECORD, default ""
 int large_group();                // NXD_LARGE_GROUP, default 33
 std::string socket_interface();   // NXD_SOCKET_IFNAME, default ""

@@ -42,15 +42,6 @@ State& state() noexcept {
   return *s;
 }
 
-nxd_log_level_t level_of_environment() {
-  const std::string name = env::log_level();
-  if (name == "debug") return NXD_LOG_DEBUG;
-  if (name == "info") return NXD_LOG_INFO;
-  if (name == "error") return NXD_LOG_ERROR;
-  if (name == "off") return NXD_LOG_OFF;
-  return NXD_LOG_WARN;
-}
-
 const char* level_name(nxd_log_level_t level) {
   switch (level) {
     case NXD_LOG_DEBUG: return "debug";
@@ -96,8 +87,8 @@ bool log_enabled(nxd_log_level_t level) noexcept {
   nxd_log_level_t current = s.level.load(std::memory_order_relaxed);
   if (current == NXD_LOG_INVALID) {
     try {
-      current = level_of_environment();
-    } catch (...) {
+      current = env::log_level();
+    } catch (...) {  // contexts are not made with such a name
       current = NXD_LOG_WARN;
     }
     s.level.store(current, std::memory_order_relaxed);

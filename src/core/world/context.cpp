@@ -48,6 +48,7 @@ Context::Context(const ContextOptions& options)
 Context::~Context() = default;
 
 std::shared_ptr<Context> Context::create(const ContextOptions& options) {
+  static_cast<void>(env::log_level());
   warn_of_device_variables(backend_of_context());
   return kept_by_process(new Context(options));
 }
