@@ -305,9 +305,11 @@ void Checkpoint::agree_to_publish(int keep_last, const Outcome& given) {
   proposal.same("keep_last", keep_last).attempt([&] {
     given.rethrow();
     check_argument(keep_last >= 0, "keep_last: expected 0 or more, got ", keep_last);
-    check_state(is_writing_, "checkpoint: it is published already, or was opened to be read");
+    check_state(is_writing_ || !is_durable_,
+                "checkpoint: it is published already, or was opened to be read");
   });
   agree({&world()}, proposal);
+  if (!is_writing_) return publishing_.reset();
   gather_values();
   manifest_.num_ranks = context_->size();
   manifest_.layout = layout_of(*context_);
@@ -319,6 +321,17 @@ void Checkpoint::agree_to_publish(int keep_last, const Outcome& given) {
 // The group is one that nothing else uses meanwhile.
 void Checkpoint::complete(ProcessGroup& group, int keep_last, const Outcome& given) {
   on_all(group, [&] { given.rethrow(); });
+  if (is_writing_) place(group);
+  from_first(group, [&] {
+    directory_.make_durable(step());
+    if (keep_last > 0) directory_.prune(step(), keep_last);
+    return std::string();
+  });
+  is_durable_ = true;
+  lock_.reset();
+}
+
+void Checkpoint::place(ProcessGroup& group) {
   std::vector<CheckpointFile> written;
   for (const auto& entry : snapshots_) {
     on_all(group, [&] {
@@ -334,12 +347,11 @@ void Checkpoint::complete(ProcessGroup& group, int keep_last, const Outcome& giv
     AtomicFile file(current_path() + "/" + kManifestName);
     file.write(content.data(), content.size());
     file.commit();
-    directory_.publish(step());
-    if (keep_last > 0) directory_.prune(step(), keep_last);
+    directory_.place(step());
     return std::string();
   });
   is_writing_ = false;
-  lock_.reset();
+  is_durable_ = false;
   snapshots_.clear();
 }
 

@@ -54,7 +54,8 @@ class Checkpoint {
   void add_snapshot(const std::string& name, const Take& take);
   // Writes the snapshots, brings all files to the disk, writes their manifest, and gives the
   // checkpoint its name. Then older ones than the newest so many are removed; 0 keeps all. Nothing
-  // can be written after. given: as above. Collective.
+  // can be written after. Where the name alone cannot be brought to the disk the checkpoint is one
+  // to read, and the next call tries that again. given: as above. Collective.
   void publish(int keep_last, const Outcome& given = {});
 
   // The same in the background. The caller may wait for it, or ask; INVALID_STATE before it has
@@ -78,6 +79,7 @@ class Checkpoint {
   const Work& published_work() const;
   void agree_to_publish(int keep_last, const Outcome& given);
   void complete(ProcessGroup& group, int keep_last, const Outcome& given);
+  void place(ProcessGroup& group);
   void gather_values();
   void gather_seeds();
   void describe_files(ProcessGroup& group, const std::vector<CheckpointFile>& written);
@@ -89,6 +91,7 @@ class Checkpoint {
   CheckpointDirectory directory_;
   std::unique_ptr<DirectoryLock> lock_;  // on the first rank, while it is written
   bool is_writing_ = false;
+  bool is_durable_ = true;  // false: it has its name, which may not be on the disk
   CheckpointManifest manifest_;
   std::vector<std::pair<std::string, std::unique_ptr<Snapshot>>> snapshots_;  // until published
   // The last attempt in the background. All of the above is its own until it is done.

@@ -129,21 +129,26 @@ std::unique_ptr<DirectoryLock> CheckpointDirectory::begin(int64_t step) const {
   return lock;
 }
 
-void CheckpointDirectory::publish(int64_t step) const {
+void CheckpointDirectory::place(int64_t step) const {
   const std::string partial = partial_path(step), published = published_path(step);
   synchronise(partial);
-  if (!has_entry(published)) {
-    rename_path(partial, published);
-    return synchronise(root_);
-  }
+  if (!has_entry(published)) return rename_path(partial, published);
   // The old one leaves the partial one's place at once: it would be published if what follows fails
   // and the caller tries again.
-  const std::string old = removed_path(step);
   exchange_paths(partial, published);
-  rename_path(partial, old);
-  synchronise(root_);
+  rename_path(partial, removed_path(step));
+}
+
+void CheckpointDirectory::make_durable(int64_t step) const {
   try {
-    remove_tree(old);
+    synchronise(root_);
+  } catch (const Error& e) {
+    fail(e.status(), e.what(), "; ", published_path(step),
+         " is complete and can be loaded, but may be lost if the machine fails now: publish or "
+         "save it again");
+  }
+  try {
+    remove_tree(removed_path(step));
   } catch (const Error& e) {  // the next checkpoint tries again
     log(NXD_LOG_WARN, "a checkpoint that was replaced is left: ", e.what());
   }

@@ -42,7 +42,10 @@ class CheckpointDirectory {
   [[nodiscard]] std::unique_ptr<DirectoryLock> begin(int64_t step) const;
   // Gives the partial directory its name, in the place of an older one of the same step. Whatever
   // fails, the partial directory never has the older one's content afterwards.
-  void publish(int64_t step) const;
+  void place(int64_t step) const;
+  // Afterwards: brings the name to the disk, and removes the older one. The checkpoint can be read
+  // also where this fails, with IO, which may be tried again.
+  void make_durable(int64_t step) const;
   // Removes those of lower steps than the one that was published last, beyond so many: it counts
   // first, then the others from the highest step on. One that is not complete does not count, and
   // stays. A failure is named in the log.

@@ -264,12 +264,11 @@ void AtomicFile::commit() {
   if (closed != 0) fail_io(path_, "close");
   // The new name itself is durable only with its directory.
   const int directory = ::open(directory_.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-  if (directory < 0) fail_io(directory_, "open");
-  const int synced = ::fsync(directory);
-  const int code = errno;
-  ::close(directory);
-  errno = code;
-  if (synced != 0) fail_io(directory_, "synchronise");
+  const int code = directory < 0 || ::fsync(directory) != 0 ? errno : 0;
+  if (directory >= 0) ::close(directory);
+  if (code == 0) return;
+  fail(NXD_ERROR_IO, directory_, ": cannot synchronise: ", std::strerror(code), "; ", path_,
+       " is complete and can be read, but may be lost if the machine fails now: write it again");
 }
 
 bool is_directory(const std::string& path) {

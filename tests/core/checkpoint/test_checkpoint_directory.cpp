@@ -5,6 +5,7 @@
 
 #include <atomic>
 #include <cerrno>
+#include <cstring>
 #include <filesystem>
 #include <fstream>
 
@@ -78,7 +79,8 @@ std::unique_ptr<nxd::DirectoryLock> write(const CheckpointDirectory& directory, 
 
 void save(const CheckpointDirectory& directory, int64_t step, const std::string& content) {
   const auto lock = write(directory, step, content);
-  directory.publish(step);
+  directory.place(step);
+  directory.make_durable(step);
 }
 
 template <class Function>
@@ -101,7 +103,8 @@ void an_old_one_that_stays(void**) {
   save(directory, 5, "old");
   {
     const auto lock = write(directory, 5, "new");
-    assert_int_equal(status_of(Failing::kRemoval, [&] { directory.publish(5); }), NXD_OK);
+    directory.place(5);
+    assert_int_equal(status_of(Failing::kRemoval, [&] { directory.make_durable(5); }), NXD_OK);
   }
   assert_string_equal(read(directory.published_path(5) + kFile).c_str(), "new");
   assert_false(fs::exists(directory.partial_path(5)));
@@ -121,13 +124,42 @@ void a_second_try_publishes_nothing_older(void**) {
   save(directory, 5, "old");
   const auto lock = write(directory, 5, "new");
   // The partial directory itself cannot be brought to the disk: nothing has changed.
-  assert_int_equal(status_of(Failing::kSynchronisation, [&] { directory.publish(5); }),
-                   NXD_ERROR_IO);
+  assert_int_equal(status_of(Failing::kSynchronisation, [&] { directory.place(5); }), NXD_ERROR_IO);
   assert_string_equal(read(directory.published_path(5) + kFile).c_str(), "old");
   assert_string_equal(read(directory.partial_path(5) + kFile).c_str(), "new");
-  directory.publish(5);
+  directory.place(5);
   assert_string_equal(read(directory.published_path(5) + kFile).c_str(), "new");
   assert_false(fs::exists(directory.partial_path(5)));
+}
+
+// Where the name cannot be brought to the disk the checkpoint is there, and a second try does the
+// rest.
+void a_name_that_is_not_on_the_disk(void**) {
+  const nxd_test::TempDir dir;
+  const CheckpointDirectory directory(dir.path() + "/run");
+  save(directory, 5, "old");
+  const auto lock = write(directory, 5, "new");
+  directory.place(5);
+  std::string message;
+  assert_int_equal(status_of(Failing::kSynchronisation,
+                             [&] {
+                               try {
+                                 directory.make_durable(5);
+                               } catch (const nxd::Error& error) {
+                                 message = error.what();
+                                 throw;
+                               }
+                             }),
+                   NXD_ERROR_IO);
+  assert_non_null(strstr(message.c_str(), "step-000000000005 is complete and can be loaded"));
+  assert_true(directory.newest() == 5);
+  assert_string_equal(read(directory.published_path(5) + kFile).c_str(), "new");
+  directory.make_durable(5);
+  int entries = 0;
+  for (const auto& entry : fs::directory_iterator(directory.root())) {
+    entries += entry.path().filename() != ".lock";
+  }
+  assert_int_equal(entries, 1);
 }
 
 // Whatever has the name of the step is replaced: a directory without a manifest, a file, a link
@@ -181,6 +213,7 @@ int main() {
   const CMUnitTest tests[] = {
       cmocka_unit_test(an_old_one_that_stays),
       cmocka_unit_test(a_second_try_publishes_nothing_older),
+      cmocka_unit_test(a_name_that_is_not_on_the_disk),
       cmocka_unit_test(foreign_entries_are_replaced),
       cmocka_unit_test(only_leftovers_are_removed),
       cmocka_unit_test(one_that_cannot_be_read_is_not_passed_over),

@@ -83,8 +83,9 @@ extern "C" {
     /// Any beyond are removed where their step is lower than this one's. 0: all.
     /// @return NXD_OK; INVALID_ARGUMENT (ranks differ; a file that is no regular file, or that two
     /// snapshots write); INVALID_STATE (published already, or opened to be read); IO (such as
-    /// a full disk: earlier checkpoints stay as they are, and this one may be published again).
-    /// All ranks fail alike.
+    /// a full disk: earlier checkpoints stay as they are, and this one may be published again;
+    /// where the message says that it is complete, its name alone may not be on the disk: it
+    /// can be read, and publishing it again brings the name there). All ranks fail alike.
     /// @since 0.1
     pub fn nxd_checkpoint_publish(checkpoint: *mut nxd_checkpoint_t, keep_last: i32) -> nxd_status_t;
 
