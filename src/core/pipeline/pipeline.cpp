@@ -14,13 +14,18 @@ void reject_on(ProcessGroup& group, const char* operation, const char* reason) n
   }
 }
 
+std::shared_ptr<ProcessGroup> group_for_losses(Context& context, bool share_loss) {
+  const auto group = context.parallel().group(NXD_AXIS_DATA);
+  return share_loss && group->size() > 1 ? context.shared_group(group->ranks(), "losses") : group;
+}
+
 }  // namespace
 
 Pipeline::Pipeline(std::shared_ptr<Context> context, std::shared_ptr<PipelineStages> stages,
                    std::shared_ptr<const Schedule> schedule, bool share_loss)
     : context_(std::move(context)),
       group_(context_->parallel().group(NXD_AXIS_PIPELINE)),
-      data_(context_->parallel().group(NXD_AXIS_DATA)),
+      data_(group_for_losses(*context_, share_loss)),
       schedule_(std::move(schedule)),
       share_loss_(share_loss),
       runner_(context_, std::move(stages), schedule_, share_loss) {}
@@ -45,7 +50,7 @@ void Pipeline::agree_on_run(const Proposal& proposal) {
   try {
     agree({group_.get()}, proposal);
   } catch (const std::exception& e) {
-    if (share_loss_ && has_loss()) reject_on(*data_, "all_reduce", e.what());
+    reject_loss(e.what());
     throw;
   }
 }
@@ -61,6 +66,10 @@ double Pipeline::share(double loss, nxd_reduce_t reduce) {
   }
   if (group_->size() > 1) group_->run(Call::broadcast(&loss, 1, NXD_DTYPE_F64, group_->size() - 1));
   return loss;
+}
+
+void Pipeline::reject_loss(const char* reason) const noexcept {
+  if (share_loss_ && has_loss()) reject_on(*data_, "all_reduce", reason);
 }
 
 void Pipeline::reject_sharing(const char* reason) noexcept {

@@ -28,6 +28,8 @@ class Pipeline {
   // take the messages of another run for its own. Where they do not, the data-parallel ranks that
   // wait for this pipeline's loss are told.
   void agree_on_run(const Proposal& proposal);
+  // The same for a run that its ranks reject afterwards.
+  void reject_loss(const char* reason) const noexcept;
   // Values have other shapes from the next run on.
   void reshape() { runner_.reshape(); }
 
@@ -46,7 +48,10 @@ class Pipeline {
 
   const std::shared_ptr<Context> context_;
   // Pipeline- and data-parallel: a layout that the context gets later is not this pipeline's.
-  const std::shared_ptr<ProcessGroup> group_, data_;
+  const std::shared_ptr<ProcessGroup> group_;
+  // Data-parallel ranks share losses on it. On the layout's group reductions of gradients may be
+  // under way, which begin at times that differ from rank to rank.
+  const std::shared_ptr<ProcessGroup> data_;
   const std::shared_ptr<const Schedule> schedule_;
   const bool share_loss_;
   PipelineRunner runner_;
