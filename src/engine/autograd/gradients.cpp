@@ -213,6 +213,10 @@ at::Tensor gradient_to_add_to(const at::Tensor& leaf) {
   return pass_adds_to(leaf) ? gradient_in_place(leaf) : at::Tensor();
 }
 
+void make_dense(at::Tensor& gradient) {
+  if (gradient.defined() && gradient.layout() != at::kStrided) gradient = gradient.to_dense();
+}
+
 void set_requires_grad(at::Tensor& tensor, bool requires_grad) {
   check_leaf(tensor);
   check_argument(!requires_grad || at::isFloatingType(tensor.scalar_type()) ||

@@ -36,6 +36,10 @@ at::Tensor gradient_to_add_to(const at::Tensor& leaf);
 // Gives the leaf a copy of its gradient if more tensors than so many lie in the gradient's memory.
 void own_gradient(const at::Tensor& leaf, size_t tensors = 1);
 
+// Some operators give sparse gradients, as that of an embedding does where it is told to.
+// Reductions and updates take dense ones.
+void make_dense(at::Tensor& gradient);
+
 void set_requires_grad(at::Tensor& tensor, bool requires_grad);
 at::Tensor grad_of(const at::Tensor& tensor);  // undefined when there is none yet
 void set_grad(at::Tensor& tensor, const at::Tensor& grad);

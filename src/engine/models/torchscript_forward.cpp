@@ -248,9 +248,10 @@ jit::Value* inserted_draw(jit::Graph& graph, jit::Value* array, ScriptDraw::Kind
   return graph.insertNode(graph.create(draw_operator(), {array, number, first, second}))->output();
 }
 
-void collect(jit::Block* block, c10::Symbol kind, std::vector<jit::Node*>& out) {
+// Without a kind all.
+void collect(jit::Block* block, std::optional<c10::Symbol> kind, std::vector<jit::Node*>& out) {
   for (jit::Node* node : block->nodes()) {
-    if (node->kind() == kind) out.push_back(node);
+    if (!kind || node->kind() == *kind) out.push_back(node);
     for (jit::Block* inner : node->blocks()) collect(inner, kind, out);
   }
 }
@@ -309,6 +310,25 @@ jit::Value* assembled(jit::Graph& graph, const c10::TypePtr& type,
     parts.push_back(assembled(graph, element, tensors));
   }
   return graph.insertNode(graph.createTuple(parts, tuple->name() ? tuple : nullptr))->output();
+}
+
+// True of what an attribute holds, and of what that holds.
+bool is_of_attribute(const jit::Value* value) {
+  while (value->node()->kind() == c10::aten::__getitem__) value = value->node()->input(0);
+  return value->node()->kind() == c10::prim::GetAttr;
+}
+
+bool changes_attributes(jit::Graph& graph) {
+  if (!nodes_of(graph, c10::prim::SetAttr).empty()) return true;
+  std::vector<jit::Node*> nodes;
+  collect(graph.block(), std::nullopt, nodes);
+  return std::any_of(nodes.begin(), nodes.end(), [](const jit::Node* node) {
+    const c10::FunctionSchema* schema = node->maybeSchema();
+    if (!schema || schema->arguments().empty() || node->inputs().empty()) return false;
+    const c10::AliasInfo* const alias = schema->arguments()[0].alias_info();
+    return alias && alias->isWrite() && !is_tensor(node->input(0)->type()) &&
+           is_of_attribute(node->input(0));
+  });
 }
 
 }  // namespace
@@ -477,6 +497,17 @@ void TorchscriptForward::hand_out_integer_draws() {
   }
 }
 
+void TorchscriptForward::make_gradients_dense() {
+  for (const auto& [name, sparse] : {std::pair{"aten::embedding", size_t{4}},
+                                     {"aten::embedding_bag", size_t{5}},
+                                     {"aten::_embedding_bag", size_t{5}}}) {
+    for (jit::Node* node : nodes_of(*graph_, c10::Symbol::fromQualString(name))) {
+      const jit::WithInsertPoint at(node);
+      node->replaceInput(sparse, graph_->insertConstant(false));
+    }
+  }
+}
+
 void TorchscriptForward::find_modes() {
   for (jit::Node* node : nodes_of(*graph_, c10::prim::GetAttr)) {
     if (node->s(c10::attr::name) != "training") continue;
@@ -493,7 +524,7 @@ TorchscriptForward::TorchscriptForward(const jit::Module& script) {
   graph_ = written->copy();
   hand_out_calls();
   jit::Inline(*graph_);
-  if (!nodes_of(*graph_, c10::prim::SetAttr).empty()) {
+  if (changes_attributes(*graph_)) {
     callees_.clear();
     graph_ = written->copy();
     jit::Inline(*graph_);
@@ -503,6 +534,7 @@ TorchscriptForward::TorchscriptForward(const jit::Module& script) {
   hand_out_attentions();
   hand_out_draws();
   hand_out_integer_draws();
+  make_gradients_dense();
   ask_for_devices(*graph_);
   find_modes();
   code_ = jit::Code(graph_, "forward");

@@ -23,8 +23,9 @@ namespace nxd {
 //
 // A call is handed out where its inputs are tensors, or None, and its result has a fixed number of
 // tensors, in tuples or alone. Any other one, such as that of a submodule that takes a flag, is the
-// interpreter's. None is handed out where the code assigns attributes: these would be assigned
-// while the code is traced, and not when the trace is run.
+// interpreter's. None is handed out where the code assigns attributes, or changes lists and
+// dictionaries in them: that would be done while the code is traced, and not when the trace is run.
+// Gradients of embeddings are dense, as optimizers and reductions take them.
 class TorchscriptForward {
  public:
   using Path = std::vector<std::string>;  // names from the module down
@@ -66,6 +67,7 @@ class TorchscriptForward {
   void hand_out_attentions();
   void hand_out_draws();
   void hand_out_integer_draws();
+  void make_gradients_dense();
   void find_modes();
 
   std::shared_ptr<torch::jit::Graph> graph_;

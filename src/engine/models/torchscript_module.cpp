@@ -17,6 +17,7 @@
 #include "engine/layers/caller_parameter.h"
 #include "engine/models/torchscript_forward.h"
 #include "engine/models/torchscript_random.h"
+#include "engine/module/attributes.h"
 #include "engine/module/buffers.h"
 #include "engine/module/call_path.h"
 #include "engine/tensor/call_tracer.h"
@@ -49,7 +50,7 @@ std::string reason_of(const std::string& message) {
   return reason.substr(0, reason.find_last_not_of('\n') + 1) + "\n" + first_lines(message);
 }
 
-class TorchscriptModule : public Module, public BufferHolder {
+class TorchscriptModule : public Module, public BufferHolder, public AttributeHolder {
  public:
   // Equal values of two names are one parameter, which the first of them owns.
   using Owners = std::vector<std::pair<at::Tensor, std::shared_ptr<Parameter>>>;
@@ -68,6 +69,8 @@ class TorchscriptModule : public Module, public BufferHolder {
   // All that a forward runs but for the submodules' calls that are made here; null without one.
   const TorchscriptForward* code() const { return code_.get(); }
   void set_random(const std::string& name) { random_ = name; }
+  std::vector<c10::IValue> attributes() const override;
+  void set_attributes(std::vector<c10::IValue> values) override;
   // To be called when the tree is whole: finds the parameters that attributes hold, with all below.
   void find_held(const Owners& owners);
   // Parameters, buffers and modes go into the slots of the file's objects, with all below; other
@@ -108,8 +111,10 @@ class TorchscriptModule : public Module, public BufferHolder {
   std::vector<TorchscriptModule*> modes_;    // that its dropouts follow
   std::vector<HeldParameter> held_;
   bool has_found_held_ = false;
-  std::vector<std::string> attributes_;  // tensors that are neither parameters nor buffers
-  std::string random_;                   // an operator that draws while training
+  std::vector<std::string> tensors_;  // attributes that are neither parameters nor buffers
+  // These, and all others but the mode and what holds parameters.
+  std::vector<std::string> attributes_;
+  std::string random_;  // an operator that draws while training
 };
 
 void check_buffer(const std::string& path, const at::Tensor& value) {
@@ -201,11 +206,12 @@ void TorchscriptModule::find_held(const Owners& owners) {
     }
     const std::string& name = type.getAttributeName(slot);
     const c10::IValue held = script_.attr(name);
+    const size_t known = held_.size();
     const auto add = [&](const at::Tensor& value, std::optional<size_t> place) {
       if (const auto owner = owner_of(owners, value)) {
         held_.push_back({name, place, owner});
       } else if (!place) {
-        attributes_.push_back(name);
+        tensors_.push_back(name);
       }
     };
     if (held.isTensor()) {
@@ -222,6 +228,7 @@ void TorchscriptModule::find_held(const Owners& owners) {
         return false;
       });
     }
+    if (held_.size() == known && name != "training") attributes_.push_back(name);
   }
   for (const auto& [name, child] : children()) {
     static_cast<TorchscriptModule&>(*child).find_held(owners);
@@ -236,8 +243,18 @@ void TorchscriptModule::put_held(const HeldParameter& held, const at::Tensor& va
   }
 }
 
+std::vector<c10::IValue> TorchscriptModule::attributes() const {
+  std::vector<c10::IValue> values;
+  for (const std::string& name : attributes_) values.push_back(script_.attr(name));
+  return values;
+}
+
+void TorchscriptModule::set_attributes(std::vector<c10::IValue> values) {
+  for (size_t i = 0; i < values.size(); ++i) script_.setattr(attributes_[i], std::move(values[i]));
+}
+
 void TorchscriptModule::move_attributes(at::Device device) {
-  for (const std::string& name : attributes_) {
+  for (const std::string& name : tensors_) {
     const at::Tensor value = script_.attr(name).toTensor();
     if (value.defined() && value.device() != device) script_.setattr(name, value.to(device));
   }
@@ -460,8 +477,14 @@ Tensors TorchscriptModule::forward(const Tensors& inputs, size_t n_outputs) {
   }
   const at::Device device = device_of_run(*this, inputs);
   fill_slots(device);
+  if (is_tracing()) {
+    // Each run makes the changes that a trace makes.
+    const AttributesBefore before(*this);
+    const AttributesBefore::Scope copies(before);
+    return run(inputs, n_outputs, device);
+  }
   Tensors outputs = run(inputs, n_outputs, device);
-  if (!is_tracing()) take_buffers();
+  take_buffers();
   return outputs;
 }
 

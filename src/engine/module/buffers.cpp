@@ -55,6 +55,28 @@ std::vector<NamedBuffer> named_buffers(const Module& root) {
   return out;
 }
 
+bool share_memory(const at::Tensor& a, const at::Tensor& b) {
+  return a.is_same(b) || (a.has_storage() && b.has_storage() && a.numel() > 0 && a.is_alias_of(b));
+}
+
+void replace_values(const std::vector<NamedBuffer>& buffers,
+                    const std::function<at::Tensor(const at::Tensor& value)>& replacement) {
+  std::vector<std::pair<at::Tensor, at::Tensor>> replaced;
+  for (const NamedBuffer& entry : buffers) {
+    at::Tensor& value = entry.buffer->value;
+    const auto known = std::find_if(replaced.begin(), replaced.end(), [&](const auto& each) {
+      const at::Tensor& other = each.first;
+      return share_memory(other, value) && other.sizes() == value.sizes() &&
+             other.strides() == value.strides() && other.scalar_type() == value.scalar_type() &&
+             other.storage_offset() == value.storage_offset();
+    });
+    const at::Tensor made = known != replaced.end() ? known->second : replacement(value);
+    if (!made.defined()) continue;
+    if (known == replaced.end()) replaced.emplace_back(value, made);
+    value = made;
+  }
+}
+
 std::shared_ptr<Buffer> find_buffer(const Module& root, const std::string& path) {
   std::vector<std::string> known;
   for (const NamedBuffer& entry : named_buffers(root)) {

@@ -2,6 +2,7 @@
 
 #include <ATen/core/Tensor.h>
 
+#include <functional>
 #include <memory>
 #include <string>
 #include <vector>
@@ -15,6 +16,8 @@ class Module;
 struct Buffer {
   at::Tensor value;
   bool is_saved = true;  // with the parameters
+  // Of the value, which calls under way keep: see BufferWatch.
+  std::weak_ptr<const at::Tensor> copy{};
 };
 
 struct NamedBuffer {
@@ -42,6 +45,12 @@ class BufferHolder {
 void add_buffer(Module& module, const std::string& name, const at::Tensor& value, bool is_saved);
 // All of the tree, in the order of modules.
 std::vector<NamedBuffer> named_buffers(const Module& root);
+// True if a write to the one is a write to the other: they lie in one piece of memory.
+bool share_memory(const at::Tensor& a, const at::Tensor& b);
+// Gives the buffers other values, such as ones on another device: what shared one tensor still
+// does. An undefined result leaves the value as it is.
+void replace_values(const std::vector<NamedBuffer>& buffers,
+                    const std::function<at::Tensor(const at::Tensor& value)>& replacement);
 // By path; INVALID_ARGUMENT with near names when there is none.
 std::shared_ptr<Buffer> find_buffer(const Module& root, const std::string& path);
 

@@ -110,10 +110,9 @@ void move_to_device(const Module& root, nxd_device_t device) {
   }
   for (const NamedParameter& entry : parameters) entry.parameter->move_to(target);
   // Buffers keep their values, which nothing could draw anew.
-  for (const NamedBuffer& entry : named_buffers(root)) {
-    at::Tensor& value = entry.buffer->value;
-    if (!target.is_meta() && value.device() != target) value = value.to(target);
-  }
+  replace_values(named_buffers(root), [&](const at::Tensor& value) {
+    return target.is_meta() || value.device() == target ? at::Tensor() : value.to(target);
+  });
 }
 
 void cast_parameters(Module& root, nxd_dtype_t dtype) {
@@ -125,10 +124,10 @@ void cast_parameters(Module& root, nxd_dtype_t dtype) {
     entry.parameter->check_movable();
   }
   for (const NamedParameter& entry : parameters) entry.parameter->cast_to(target);
-  for (const NamedBuffer& entry : named_buffers(root)) {
-    at::Tensor& value = entry.buffer->value;
-    if (value.is_floating_point()) value = value.to(target);
-  }
+  replace_values(named_buffers(root), [&](const at::Tensor& value) {
+    const bool changes = value.is_floating_point() && value.scalar_type() != target;
+    return changes ? value.to(target) : at::Tensor();
+  });
   tell_cast(root, target);
 }
 

@@ -7,6 +7,7 @@
 #include <torch/csrc/autograd/graph_task.h>
 
 #include <algorithm>
+#include <optional>
 #include <unordered_map>
 #include <utility>
 
@@ -19,7 +20,8 @@
 #include "engine/device/random_state.h"
 #include "engine/device/recording.h"
 #include "engine/device/step_closures.h"
-#include "engine/module/buffers.h"
+#include "engine/module/attributes.h"
+#include "engine/module/buffer_watch.h"
 #include "engine/module/call_path.h"
 #include "engine/module/module_tree.h"
 #include "engine/ops/autocast.h"
@@ -157,73 +159,34 @@ class ParameterGradients : public GradientInterceptor {
   std::unordered_map<const c10::TensorImpl*, at::Tensor> taken_;
 };
 
-// Buffers with the values that a forward found in them.
-using BufferValues = std::vector<std::pair<std::shared_ptr<Buffer>, at::Tensor>>;
-
-// The buffers of a tree, as a forward finds them.
+// The buffers of a tree, as a forward found them.
 class BuffersBefore {
  public:
   explicit BuffersBefore(const Module& module) {
-    for (const NamedBuffer& entry : named_buffers(module)) {
-      const at::Tensor& value = entry.buffer->value;
-      before_.push_back({entry.buffer, value, value.clone(), version_of(value), 0, {}});
-      if (!is_recorded(value)) continue;
-      before_.back().id = device_value(value).id;
-      before_.back().data = device_value(value).data;
+    for (NamedBuffer& entry : named_buffers(module)) {
+      found_.push_back({BufferWatch(std::move(entry.buffer)), false});
     }
   }
 
-  // The ones that have another tensor now, or were written to.
-  BufferValues written() const {
-    BufferValues out;
-    for (const Before& each : before_) {
-      if (!is_as_before(each)) out.emplace_back(each.buffer, each.value);
+  // When the forward is done.
+  void find_written() {
+    for (Found& each : found_) each.is_written = !each.watch.is_as_found();
+  }
+  // The ones that the forward would not find as they were, or would write to again.
+  std::vector<BufferWatch> changed() const {
+    std::vector<BufferWatch> out;
+    for (const Found& each : found_) {
+      if (each.is_written || !each.watch.is_as_found()) out.push_back(each.watch);
     }
     return out;
   }
 
  private:
-  struct Before {
-    std::shared_ptr<Buffer> buffer;
-    at::Tensor tensor, value;
-    uint32_t version;
-    uint64_t id;  // on the device: of its value, and what a graph gave for that
-    at::Tensor data;
+  struct Found {
+    BufferWatch watch;
+    bool is_written;
   };
-
-  // A batch norm's running statistics change without a new version.
-  static bool is_as_before(const Before& each) {
-    const at::Tensor& now = each.buffer->value;
-    if (!now.is_same(each.tensor) || version_of(now) != each.version) return false;
-    if (!is_recorded(now)) return at::equal(now, each.value);
-    return device_value(now).id == each.id && device_value(now).data.is_same(each.data);
-  }
-
-  std::vector<Before> before_;
-};
-
-// Copies in the place of buffers for a scope: a forward that is made again reads what it read, and
-// writes to these.
-class CopiesOfBuffers {
- public:
-  explicit CopiesOfBuffers(const BufferValues& buffers) {
-    const at::NoGradGuard no_grad;
-    for (const auto& [buffer, value] : buffers) {
-      kept_.emplace_back(buffer, buffer->value);
-      buffer->value = value.clone();
-    }
-  }
-  // A buffer of two names is there twice.
-  ~CopiesOfBuffers() {
-    for (auto each = kept_.rbegin(); each != kept_.rend(); ++each) {
-      each->first->value = std::move(each->second);
-    }
-  }
-  CopiesOfBuffers(const CopiesOfBuffers&) = delete;
-  CopiesOfBuffers& operator=(const CopiesOfBuffers&) = delete;
-
- private:
-  BufferValues kept_;
+  std::vector<Found> found_;
 };
 
 // A module's call in the graph. Its edges lead to the inputs, then to the parameters.
@@ -256,9 +219,11 @@ class RecomputedCall : public torch::autograd::Node {
     for (const Input& input : inputs_) given.push_back(input.value);
     const at::NoGradGuard no_grad;
     const RandomStateScope on_device;
-    const BuffersBefore buffers(*module_);
+    buffers_.emplace(*module_);
+    attributes_.emplace(*module_);
     const Tensors outputs = forward_(given);
-    written_buffers_ = buffers.written();
+    buffers_->find_written();
+    attributes_->forget_unchanged_tensors();
     check_unchanged();
     if (at::equal(random_.of_generator, generator_state())) random_.of_generator.reset();
     random_.of_device = on_device.state();
@@ -272,7 +237,8 @@ class RecomputedCall : public torch::autograd::Node {
   variable_list apply(variable_list&& grads) override;
   void release_variables() override {
     inputs_.clear();
-    written_buffers_.clear();
+    buffers_.reset();
+    attributes_.reset();
     released_ = true;
   }
   std::string name() const override { return module_->class_name() + " (recomputed)"; }
@@ -303,8 +269,9 @@ class RecomputedCall : public torch::autograd::Node {
   RandomStates random_{};
   std::vector<Input> inputs_;
   std::vector<OwnParameter> parameters_;
-  Tensors leaves_;                // values of those that are trainable
-  BufferValues written_buffers_;  // by the first forward
+  Tensors leaves_;  // values of those that are trainable
+  std::optional<BuffersBefore> buffers_;
+  std::optional<AttributesBefore> attributes_;
   bool released_ = false;
 };
 
@@ -355,7 +322,8 @@ Tensors RecomputedCall::detached_inputs() const {
 
 Tensors RecomputedCall::recompute(const Tensors& given) {
   const InSurroundings as_then(*module_, surroundings_, random_);
-  const CopiesOfBuffers buffers(written_buffers_);
+  const CopiesOfBuffers buffers(buffers_->changed());
+  const AttributesBefore::Scope attributes(*attributes_);
   const at::AutoGradMode record(true);
   swap_values();
   struct SwapBack {

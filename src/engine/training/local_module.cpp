@@ -22,6 +22,7 @@ class Container : public Module, public BufferHolder {
 // The part of the full tree that a local module takes over.
 struct Selection {
   std::set<const Parameter*> parameters;
+  std::set<const Buffer*> buffers;
   std::set<std::string> paths;      // with all that lead to them
   std::set<const Module*> modules;  // of the paths: one may have several
 
@@ -32,8 +33,20 @@ struct Selection {
   // Nothing of the module lies in another stage only.
   bool wants_all(const Module& module) const {
     const std::vector<NamedParameter> all = named_parameters(module);
+    const std::vector<NamedBuffer> all_buffers = named_buffers(module);
     return std::all_of(all.begin(), all.end(),
-                       [&](const NamedParameter& entry) { return has(entry.parameter); });
+                       [&](const NamedParameter& entry) { return has(entry.parameter); }) &&
+           std::all_of(all_buffers.begin(), all_buffers.end(), [&](const NamedBuffer& entry) {
+             return buffers.count(entry.buffer.get()) != 0;
+           });
+  }
+
+  bool has_own_buffers(const Module& module) const {
+    const auto* holder = dynamic_cast<const BufferHolder*>(&module);
+    return holder && std::any_of(holder->own_buffers().begin(), holder->own_buffers().end(),
+                                 [&](const NamedBuffer& own) {
+                                   return buffers.count(own.buffer.get()) != 0;
+                                 });
   }
 
   bool wants(const Module& module, const std::string& path) const {
@@ -42,16 +55,19 @@ struct Selection {
       return parameters.count(entry.second.get()) != 0;
     };
     if (std::any_of(module.parameters().begin(), module.parameters().end(), is_ours)) return true;
+    if (has_own_buffers(module)) return true;
     return std::any_of(module.children().begin(), module.children().end(), [&](const auto& entry) {
       return wants(*entry.second, join_path(path, entry.first));
     });
   }
 };
 
-void share_buffers(BufferHolder& local, const Module& module) {
+void share_buffers(BufferHolder& local, const Module& module, const Selection& selection) {
   const auto* holder = dynamic_cast<const BufferHolder*>(&module);
   if (!holder) return;
-  for (const NamedBuffer& own : holder->own_buffers()) local.keep_buffer(own.name, own.buffer);
+  for (const NamedBuffer& own : holder->own_buffers()) {
+    if (selection.buffers.count(own.buffer.get()) != 0) local.keep_buffer(own.name, own.buffer);
+  }
 }
 
 void copy_into(Module& local, const Module& module, const std::string& path,
@@ -68,7 +84,7 @@ void copy_into(Module& local, const Module& module, const std::string& path,
       continue;
     }
     auto copy = std::make_shared<Container>(child->context(), child->class_name());
-    share_buffers(*copy, *child);
+    share_buffers(*copy, *child, selection);
     copy_into(*copy, *child, child_path, selection);
     local.add_child(name, std::move(copy));
   }
@@ -81,8 +97,9 @@ LocalModule::LocalModule(std::shared_ptr<Module> model, const std::string& class
 
 std::shared_ptr<LocalModule> LocalModule::create(
     const std::shared_ptr<Module>& model, const std::vector<std::shared_ptr<Parameter>>& parameters,
-    const std::vector<std::string>& paths) {
+    const std::vector<std::string>& paths, const std::vector<std::shared_ptr<Buffer>>& buffers) {
   Selection selection;
+  for (const auto& buffer : buffers) selection.buffers.insert(buffer.get());
   std::set<const Parameter*> known;
   for (const NamedParameter& entry : named_parameters(*model)) known.insert(entry.parameter.get());
   for (const auto& parameter : parameters) {
@@ -98,7 +115,7 @@ std::shared_ptr<LocalModule> LocalModule::create(
     selection.paths.insert(path);
   }
   auto root = std::make_shared<LocalModule>(model, model->class_name());
-  share_buffers(*root, *model);
+  share_buffers(*root, *model, selection);
   copy_into(*root, *model, "", selection);
   return root;
 }

@@ -9,19 +9,20 @@
 
 namespace nxd {
 
-// The part of a model that a rank of a pipeline has: a tree of the same names, classes and
-// parameters. Modules whose parameters are all this rank's are the model's own; others are
+// The part of a model that a rank of a pipeline has: a tree of the same names, classes, parameters
+// and buffers. Modules of which all these are this rank's are the model's own; others are
 // containers that cannot be run, which hold those that are this rank's. A parameter has all the
 // names here that it has in the whole, its owner's first, so that copies of a tied one that lie in
 // several stages have one name.
 class LocalModule : public Module, public BufferHolder {
  public:
-  // parameters: of the whole, any order. paths: of modules to be there even if they hold none of
-  // these. INVALID_ARGUMENT for a parameter or path that the whole does not have.
+  // parameters, buffers: of the whole, any order; it has no other buffers. paths: of modules to be
+  // there even if they hold none of these. INVALID_ARGUMENT for a parameter or path that the whole
+  // does not have.
   static std::shared_ptr<LocalModule> create(
       const std::shared_ptr<Module>& model,
       const std::vector<std::shared_ptr<Parameter>>& parameters,
-      const std::vector<std::string>& paths);
+      const std::vector<std::string>& paths, const std::vector<std::shared_ptr<Buffer>>& buffers);
 
   LocalModule(std::shared_ptr<Module> model, const std::string& class_name);
 

@@ -7,6 +7,7 @@
 #include "core/base/log.h"
 #include "core/kernels/elementwise.h"
 #include "core/kernels/memory_pool.h"
+#include "engine/autograd/gradients.h"
 #include "engine/device/device_tensor.h"
 #include "engine/device/step_closures.h"
 #include "engine/tensor/dtype_map.h"
@@ -130,6 +131,7 @@ void BucketedParameters::add_to_main_grad(size_t index) {
 void BucketedParameters::take_gradient(size_t index) {
   const at::NoGradGuard no_grad;
   at::Tensor& grad = parameter(index).tensor().mutable_grad();
+  make_dense(grad);
   if (!reducer_ || !grad.defined() || grad.numel() == 0) return;
   if (!is_wide(index) && is_in_bucket(index)) return;
   check_state(!reducer_->is_marked(index), "parameter ", info(index).name,

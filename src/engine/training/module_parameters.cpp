@@ -7,6 +7,7 @@
 
 #include "core/base/dtype.h"
 #include "core/world/trained_axes.h"
+#include "engine/autograd/gradients.h"
 #include "engine/device/device_tensor.h"
 #include "engine/device/replay_plan.h"
 #include "engine/module/module_tree.h"
@@ -48,6 +49,7 @@ void* ModuleParameters::dense_gradient(Slot& slot) const {
   check_state(to_nxd_dtype(grad.scalar_type()) == slot.info.grad_dtype, "parameter ",
               slot.info.name, ": expected a gradient of ", dtype_name(slot.info.grad_dtype),
               ", got ", dtype_name(to_nxd_dtype(grad.scalar_type())));
+  make_dense(grad);
   if (!grad.is_contiguous()) grad = grad.contiguous();
   return host_memory(grad, kUpdate).data_ptr();
 }

@@ -19,7 +19,7 @@ class ModuleParameters : public ParameterSource {
 
   size_t size() const override { return slots_.size(); }
   const ParameterInfo& info(size_t index) const override { return slots_[index].info; }
-  // A gradient that is not in C order is replaced by one that is.
+  // A gradient that is sparse, or not in C order, is replaced by one that is neither.
   ParameterBuffers buffers(size_t index) override;
   const void* value(size_t index) override;
   bool has_gradient(size_t index) override;

@@ -179,7 +179,7 @@ void ModulePipeline::make_local_module() {
     if (known.count(entry.parameter.get()) == 0) entry.parameter->release();
   }
   for (const NamedParameter& entry : named_parameters(*root_)) entry.parameter->mark_cut();
-  local_ = LocalModule::create(root_, own, local_names_);
+  local_ = LocalModule::create(root_, own, local_names_, stages_->kept_buffers());
   // Blocks of other stages' parameters.
   kernels::pool_trim();
 }

@@ -69,7 +69,12 @@ void ModuleStages::reshape(std::shared_ptr<const Graph> graph, const Partition& 
     outputs_.push_back(values_of(*graph, part.outputs));
   }
   shared_ = std::make_unique<SharedParameters>(root_->context(), graph, partition, shape_);
-  shared_buffers_ = std::make_unique<SharedBuffers>(*root_, *graph, partition, shape_, rank_);
+  const std::vector<BufferPlace> places = buffer_places(*root_, *graph, partition, shape_);
+  shared_buffers_ = std::make_unique<SharedBuffers>(places, rank_);
+  kept_buffers_.clear();
+  for (const BufferPlace& place : places) {
+    if (place.keepers.count(rank_) != 0) kept_buffers_.push_back(place.named.buffer);
+  }
 }
 
 void ModuleStages::check_buffers() const {

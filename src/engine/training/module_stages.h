@@ -46,6 +46,8 @@ class ModuleStages : public PipelineStages {
   const std::vector<double>& losses() const { return losses_; }
   double loss() const;  // weighted
   const std::vector<Module::Tensors>& root_outputs() const { return root_outputs_; }
+  // The root's buffers that this rank saves.
+  const std::vector<std::shared_ptr<Buffer>>& kept_buffers() const { return kept_buffers_; }
   // Parameters whose gradients a split backward pass has made with the input gradients.
   const std::vector<std::string>& unsplit() const { return unsplit_; }
 
@@ -95,6 +97,7 @@ class ModuleStages : public PipelineStages {
   std::vector<std::vector<PipelineValue>> inputs_, outputs_;
   std::unique_ptr<SharedParameters> shared_;
   std::unique_ptr<SharedBuffers> shared_buffers_;
+  std::vector<std::shared_ptr<Buffer>> kept_buffers_;
   std::shared_ptr<const std::string> parted_buffer_;  // the name of one whose copies have parted
   std::weak_ptr<DataParallel> ddp_;
 

@@ -1,13 +1,12 @@
 #pragma once
 
-#include <ATen/core/Tensor.h>
-
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
-#include "core/schedule/schedule.h"
-#include "engine/graph/partition.h"
+#include "engine/module/buffer_watch.h"
+#include "engine/training/buffer_places.h"
 
 namespace nxd {
 
@@ -16,8 +15,7 @@ namespace nxd {
 class SharedBuffers {
  public:
   // rank: of the pipeline. Buffers that it does not use are none of its own.
-  SharedBuffers(const Module& root, const Graph& graph, const Partition& partition,
-                const PipelineShape& shape, int rank);
+  SharedBuffers(const std::vector<BufferPlace>& places, int rank);
 
   // Around a run. The latter gives the name of a buffer that was written to, null for none.
   void begin_run();
@@ -27,8 +25,7 @@ class SharedBuffers {
   struct Shared {
     std::shared_ptr<const std::string> name;
     std::shared_ptr<Buffer> buffer;
-    at::Tensor tensor{}, value{};  // as the run found them
-    uint32_t version = 0;
+    std::optional<BufferWatch> found{};  // by the run
   };
   std::vector<Shared> shared_;
 };

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <map>
 
+#include "engine/autograd/gradients.h"
 #include "engine/device/device_tensor.h"
 #include "engine/module/module_tree.h"
 #include "engine/ops/collectives.h"
@@ -134,7 +135,8 @@ void SharedParameters::begin_run() {
 at::Tensor SharedParameters::sum(const Shared& shared) {
   at::Tensor total;
   for (const Place& place : shared.places) {
-    const at::Tensor grad = place.leaf.defined() ? place.leaf.grad() : at::Tensor();
+    at::Tensor grad = place.leaf.defined() ? place.leaf.grad() : at::Tensor();
+    make_dense(grad);
     if (grad.defined()) total = total.defined() ? total + grad : grad;
   }
   return total;

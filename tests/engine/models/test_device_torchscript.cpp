@@ -232,12 +232,61 @@ void evaluated(void**) {
   });
 }
 
+// A batch norm that counts nothing, called by both of two stages.
+jit::Module norm_of_two_stages() {
+  jit::Module made("__torch__.Shared"), norm("__torch__.Norm");
+  norm.register_buffer("running_mean", at::zeros({6}));
+  norm.register_buffer("running_var", at::ones({6}));
+  norm.register_attribute("training", c10::BoolType::get(), true);
+  norm.define(R"(
+    def forward(self, x: Tensor) -> Tensor:
+      return torch.batch_norm(x, None, None, self.running_mean, self.running_var, self.training,
+                              0.1, 1e-5, False)
+  )");
+  made.register_module("norm", norm);
+  made.register_module("inner", linear("Inner", 6, 6, at::kFloat));
+  made.define(R"(
+    def forward(self, x: Tensor) -> Tensor:
+      return torch.mean(torch.tanh(self.norm.forward(self.inner.forward(self.norm.forward(x)))))
+  )");
+  return made;
+}
+
+// Runs that only read the statistics are good. One that writes to them, on each rank to a copy, is
+// the last one.
+void statistics_of_two_stages(void**) {
+  const File file(norm_of_two_stages());
+  for (const nxd_device_t device : {NXD_DEVICE_CPU, NXD_DEVICE_XLA}) {
+    on_pipeline_ranks({1, 2, 1}, [&](nxd_context_t* ctx, int) {
+      const Module model = load(ctx, file.path);
+      NXD_TEST_OK(nxd_move_model_to_device(model.get(), device));
+      const char* const cut = "inner";
+      nxd_pp_options_t options = NXD_PP_OPTIONS_INIT;
+      options.num_microbatches = 2;
+      options.pipeline_cuts = &cut;
+      options.num_cuts = 1;
+      std::vector<Tensor> inputs;
+      inputs.push_back(batch(0, device));
+      const Pipeline pp = make_pipeline(model.get(), inputs, options);
+      if (!pp) return;
+      const auto given = handles(inputs);
+      for (int run = 0; run < 2; ++run) {
+        NXD_TEST_OK(nxd_pp_run_eval(pp.get(), given.data(), 1, nullptr, nullptr, 0));
+      }
+      NXD_TEST_OK(nxd_pp_run_train(pp.get(), given.data(), 1, nullptr));
+      NXD_TEST_REFUSED(nxd_pp_run_train(pp.get(), given.data(), 1, nullptr),
+                       NXD_ERROR_INVALID_STATE, "buffer norm.running_mean");
+    });
+  }
+}
+
 }  // namespace
 
 int main() {
   if (const int skipped = nxd_test_set_pjrt_plugin()) return skipped;
   if (!getenv("NXD_XLA_BACKEND")) setenv("NXD_XLA_BACKEND", "replay", 1);
   const CMUnitTest tests[] = {cmocka_unit_test(as_on_the_cpu), cmocka_unit_test(there_and_back),
-                              cmocka_unit_test(evaluated)};
+                              cmocka_unit_test(evaluated),
+                              cmocka_unit_test(statistics_of_two_stages)};
   return cmocka_run_group_tests(tests, nullptr, nullptr);
 }
