@@ -4,7 +4,6 @@
 #include <torch/csrc/autograd/variable.h>
 
 #include <algorithm>
-#include <cmath>
 #include <unordered_set>
 #include <utility>
 
@@ -261,17 +260,18 @@ void ModuleStages::differentiate(int chunk, int microbatch, Stash& stash,
                                  const PipelineBuffers& grad_outputs) const {
   std::vector<torch::autograd::Edge> roots;
   std::vector<at::Tensor> grads;
+  const double weight = weights_[static_cast<size_t>(microbatch)];
+  // One without valid tokens, whose mean may be none: 0 times its gradients would not be 0. No
+  // stage has gradients of it then, wherever the model is cut.
+  if (weight == 0) return;
   if (is_last(chunk)) {
     const torch::autograd::Edge root = stash.loss.requires_grad()
                                            ? torch::autograd::impl::gradient_edge(stash.loss)
                                            : torch::autograd::Edge();
     // A view that was made while nothing was recorded has none either.
     if (!root.is_valid()) return;
-    const auto at = static_cast<size_t>(microbatch);
-    // One without valid tokens, whose mean is none: 0 times its gradients would not be 0.
-    if (weights_[at] == 0 && !std::isfinite(losses_[at])) return;
     roots.push_back(root);
-    grads.push_back(at::scalar_tensor(weights_[at], stash.loss.options()));
+    grads.push_back(at::scalar_tensor(weight, stash.loss.options()));
   } else {
     for (size_t i = 0; i < stash.outputs.size(); ++i) {
       if (!stash.outputs[i].is_valid() || !grad_outputs[i].data) continue;

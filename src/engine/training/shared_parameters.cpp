@@ -14,14 +14,17 @@
 namespace nxd {
 namespace {
 
-using Uses = std::map<const Parameter*, std::pair<std::shared_ptr<Parameter>, std::vector<int>>>;
+using Uses = std::vector<std::pair<std::shared_ptr<Parameter>, std::vector<int>>>;
 
-// The nodes that use each parameter, in the order of the graph.
+// The nodes that use each parameter, in the order of the graph, and parameters in that of first
+// uses, which is the same on all ranks: several that one call uses are in the order of its module.
 Uses find_uses(const Graph& graph) {
   Uses uses;
+  std::map<const Parameter*, size_t> places;
   const auto add = [&](const std::shared_ptr<Parameter>& parameter, int node) {
-    auto& [shared, nodes] = uses[parameter.get()];
-    shared = parameter;
+    const auto [place, is_new] = places.emplace(parameter.get(), uses.size());
+    if (is_new) uses.push_back({parameter, {}});
+    std::vector<int>& nodes = uses[place->second].second;
     if (nodes.empty() || nodes.back() != node) nodes.push_back(node);
   };
   for (size_t i = 0; i < graph.nodes.size(); ++i) {
@@ -59,13 +62,10 @@ SharedParameters::SharedParameters(std::shared_ptr<Context> context,
                                    const PipelineShape& shape)
     : context_(std::move(context)) {
   const std::vector<int> stage_of = stages_of_nodes(*graph, partition);
-  for (const auto& [pointer, use] : find_uses(*graph)) {
-    const auto& [parameter, nodes] = use;
+  // Ranks meet in the order of first uses; names may be alike.
+  for (const auto& [parameter, nodes] : find_uses(*graph)) {
     if (nodes.size() > 1) add(parameter, nodes, stage_of, shape);
   }
-  // Ranks meet in the order of first use, which they have in common; names may be alike.
-  std::sort(shared_.begin(), shared_.end(),
-            [](const Shared& a, const Shared& b) { return a.first_use < b.first_use; });
 }
 
 void SharedParameters::add(const std::shared_ptr<Parameter>& parameter,
@@ -73,7 +73,6 @@ void SharedParameters::add(const std::shared_ptr<Parameter>& parameter,
                            const PipelineShape& shape) {
   const auto& pipeline = context_->parallel().group(NXD_AXIS_PIPELINE);
   Shared shared;
-  shared.first_use = nodes.front();
   std::vector<int> ranks;  // of the pipeline, the owner's first
   for (const int node : nodes) {
     const int stage = stage_of[static_cast<size_t>(node)];

@@ -40,7 +40,6 @@ class SharedParameters {
     at::Tensor leaf;
   };
   struct Shared {
-    int first_use = 0;  // node
     std::shared_ptr<Parameter> parameter;
     std::vector<Place> places;            // on this rank, in the order of the graph
     std::shared_ptr<ProcessGroup> group;  // null: nobody else has it

@@ -231,6 +231,47 @@ void check_in_stages(const std::string& changes) {
   });
 }
 
+// A module with several parameters of one shape, called by two stages: each rank's copies of one
+// parameter stay copies of that.
+void parameters_of_two_stages(void**) {
+  jit::Module made("__torch__.Outer"), part("__torch__.Part");
+  std::string sum = "x";
+  for (int i = 0; i < 8; ++i) {
+    const std::string name = "p" + std::to_string(i);
+    part.register_parameter(name, numbers({6}, i).requires_grad_(), false);
+    sum = "torch.tanh(" + sum + " * self." + name + " + " + std::to_string(i) + ".0)";
+  }
+  part.define("\ndef forward(self, x: Tensor) -> Tensor:\n  return " + sum + "\n");
+  made.register_module("part", part);
+  made.register_module("inner", linear("Inner", 6, 6, at::kDouble));
+  made.define(R"(
+    def forward(self, x: Tensor) -> Tensor:
+      return torch.sum(self.part.forward(self.inner.forward(self.part.forward(x))))
+  )");
+  const File file(made);
+  jit::Module whole = jit::load(file.path);
+  whole.forward({tensor_of(rows(0, 4))}).toTensor().backward();
+  on_pipeline_ranks({1, 2, 1}, [&](nxd_context_t* ctx, int) {
+    const Module model = load(ctx, file.path);
+    const char* const cut = "inner";
+    nxd_pp_options_t options = NXD_PP_OPTIONS_INIT;
+    options.pipeline_cuts = &cut;
+    options.num_cuts = 1;
+    std::vector<Tensor> batch;
+    batch.push_back(rows(0, 4));
+    const Pipeline pp = make_pipeline(model.get(), batch, options);
+    if (!pp) return;
+    NXD_TEST_OK(nxd_pp_run_train(pp.get(), handles(batch).data(), 1, nullptr));
+    const Named values = whole_parameters(local_module(pp.get()));
+    const Named gradients = whole_gradients(local_module(pp.get()));
+    for (const auto& each : whole.named_parameters(true)) {
+      if (values.count(each.name) == 0) continue;
+      check_values(each.name, values.at(each.name), values_of(each.value), 1e-12);
+      check_values(each.name, gradients.at(each.name), values_of(each.value.grad()), 1e-12);
+    }
+  });
+}
+
 void lists_of_stages(void**) { check_in_stages("self.history.append(self.history[-1] + 1.0)"); }
 void counters_of_stages(void**) { check_in_stages("self.count = self.count + 1"); }
 
@@ -281,7 +322,7 @@ int main(void) {
       cmocka_unit_test(saved_by_their_stages),   cmocka_unit_test(buffers_of_one_memory),
       cmocka_unit_test(one_memory_after_a_cast), cmocka_unit_test(counters_and_lists),
       cmocka_unit_test(lists_of_stages),         cmocka_unit_test(counters_of_stages),
-      cmocka_unit_test(sparse_embeddings),
+      cmocka_unit_test(sparse_embeddings),       cmocka_unit_test(parameters_of_two_stages),
   };
   return cmocka_run_group_tests(tests, nullptr, nullptr);
 }
