@@ -138,7 +138,12 @@ double CallbackPipeline::run(int32_t training) {
     check_state(training == 0 || pipeline_.schedule().has_backward(), "training: the schedule ",
                 pipeline_.schedule().name(), " has no backward tasks");
   });
-  pipeline_.agree_on_run(proposal.same("training", training));
+  try {
+    pipeline_.agree_on_run(proposal.same("training", training));
+  } catch (const std::exception& e) {
+    pipeline_.reject_loss(e.what());
+    throw;
+  }
   return pipeline_.run(
       training == 1, [this] { return stages_->loss(); }, NXD_REDUCE_AVG);
 }

@@ -47,12 +47,7 @@ double Pipeline::run(bool training, const std::function<double()>& own_loss, nxd
 void Pipeline::agree_on_run(const Proposal& proposal) {
   runner_.check_idle();
   context_->check_usable();
-  try {
-    agree({group_.get()}, proposal);
-  } catch (const std::exception& e) {
-    reject_loss(e.what());
-    throw;
-  }
+  agree({group_.get()}, proposal);
 }
 
 double Pipeline::share(double loss, nxd_reduce_t reduce) {

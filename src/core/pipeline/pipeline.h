@@ -25,10 +25,9 @@ class Pipeline {
   // the same, so that it fails on the others too.
   double run(bool training, const std::function<double()>& own_loss, nxd_reduce_t reduce);
   // Has the ranks of the pipeline agree on a run before it begins: those of one that trains would
-  // take the messages of another run for its own. Where they do not, the data-parallel ranks that
-  // wait for this pipeline's loss are told.
+  // take the messages of another run for its own. Where they do not, reject_loss() comes next.
   void agree_on_run(const Proposal& proposal);
-  // The same for a run that its ranks reject afterwards.
+  // Tells the data-parallel ranks that wait for this pipeline's loss, after what they meet before.
   void reject_loss(const char* reason) const noexcept;
   // Values have other shapes from the next run on.
   void reshape() { runner_.reshape(); }

@@ -22,7 +22,8 @@ class LocalModule : public Module, public BufferHolder {
   static std::shared_ptr<LocalModule> create(
       const std::shared_ptr<Module>& model,
       const std::vector<std::shared_ptr<Parameter>>& parameters,
-      const std::vector<std::string>& paths, const std::vector<std::shared_ptr<Buffer>>& buffers);
+      const std::vector<std::string>& paths,
+      const std::vector<std::shared_ptr<Buffer>>& buffers = {});
 
   LocalModule(std::shared_ptr<Module> model, const std::string& class_name);
 

@@ -202,20 +202,41 @@ void ModulePipeline::prepare(const Module::Tensors& inputs, bool training) {
     signature = check_inputs(inputs);
   });
   add_sizes(proposal, inputs, training);
-  pipeline_->agree_on_run(proposal);
+  agree_on_run([&] { pipeline_->agree_on_run(proposal); });
   if (signature == traced_) return;
   std::swap(traced_, signature);
   try {
-    agree_on(Proposal(context()->rank()).attempt([&] {
-      const auto graph = trace_for(inputs);
-      stages_->reshape(graph, partition_at(*graph, options_.cuts), loss_of(*graph));
-      keep_texts(*graph);
-    }));
+    agree_on_run([&] {
+      agree_on(Proposal(context()->rank()).attempt([&] {
+        const auto graph = trace_for(inputs);
+        stages_->reshape(graph, partition_at(*graph, options_.cuts), loss_of(*graph));
+        keep_texts(*graph);
+      }));
+    });
   } catch (...) {
     traced_ = signature;
     throw;
   }
   pipeline_->reshape();
+}
+
+// A run that all ranks of this pipeline reject. Other data-parallel copies count tokens first, then
+// they wait for the loss.
+void ModulePipeline::agree_on_run(const std::function<void()>& agreement) const {
+  try {
+    agreement();
+  } catch (...) {
+    if (options_.by_tokens) {
+      const Outcome why = Outcome::from_current_exception(context()->rank());
+      try {
+        nxd::loss_weights(*context(), {}, options_.ignore_index, false, why);
+      } catch (const std::exception&) {
+        // It fails here as it does on the copies.
+      }
+    }
+    pipeline_->reject_loss("another copy of the pipeline rejected the run");
+    throw;
+  }
 }
 
 // Values that ranks compare before a run, under the names of the inputs.
@@ -268,7 +289,7 @@ double ModulePipeline::run_batch(const Module::Tensors& inputs, bool training, s
     if (training) stages_->shared().reject_end(e.what());
     throw;
   }
-  if (training) stages_->shared().end_run();
+  if (training) stages_->shared().end_run(stages_->has_valid_tokens());
   return loss;
 }
 
@@ -290,7 +311,7 @@ Module::Tensors ModulePipeline::by_name(const std::vector<std::string>& names,
   });
   if (!proposal.own().good()) {
     add_sizes(proposal, inputs, false);  // the other ranks compare sizes now
-    pipeline_->agree_on_run(proposal);
+    agree_on_run([&] { pipeline_->agree_on_run(proposal); });
   }
   return inputs;
 }

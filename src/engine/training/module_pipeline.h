@@ -90,6 +90,7 @@ class ModulePipeline {
   void prepare(const Module::Tensors& inputs, bool training);
   void add_sizes(Proposal& proposal, const Module::Tensors& inputs, bool training) const;
   void agree_on(const Proposal& proposal) const;
+  void agree_on_run(const std::function<void()>& agreement) const;
   double run_batch(const Module::Tensors& inputs, bool training, size_t n_outputs);
   std::vector<double> loss_weights(const Module::Tensors& inputs) const;
   at::Tensor joined_output(size_t index) const;

@@ -112,6 +112,10 @@ double ModuleStages::loss() const {
   return sum;
 }
 
+bool ModuleStages::has_valid_tokens() const {
+  return std::any_of(weights_.begin(), weights_.end(), [](double weight) { return weight != 0; });
+}
+
 const std::vector<PipelineValue>& ModuleStages::inputs(int chunk) const {
   return inputs_[static_cast<size_t>(chunk)];
 }
@@ -125,6 +129,7 @@ bool ModuleStages::is_last(int chunk) const {
 }
 
 void ModuleStages::begin_run(bool training) {
+  step_ = root_->context()->step();
   if (failure_) std::rethrow_exception(std::exchange(failure_, nullptr));
   for (const StageExecutor& executor : executors_) {
     for (const NamedParameter& entry : executor.parameters()) {
@@ -134,7 +139,6 @@ void ModuleStages::begin_run(bool training) {
   }
   on_recorded_device_ = uses_recorded_device();
   training_ = training;
-  step_ = root_->context()->step();
   const auto count = static_cast<size_t>(shape_.microbatches);
   const bool has_loss = is_last(shape_.chunks - 1);
   losses_.assign(has_loss ? count : 0, 0.0);

@@ -44,7 +44,8 @@ class ModuleStages : public PipelineStages {
   // Results of the last run on the rank with the last stage: each microbatch's loss, 0 where the
   // model gives none; and, without training, the root's outputs.
   const std::vector<double>& losses() const { return losses_; }
-  double loss() const;  // weighted
+  double loss() const;            // weighted
+  bool has_valid_tokens() const;  // in any microbatch of this pipeline
   const std::vector<Module::Tensors>& root_outputs() const { return root_outputs_; }
   // The root's buffers that this rank saves.
   const std::vector<std::shared_ptr<Buffer>>& kept_buffers() const { return kept_buffers_; }

@@ -141,13 +141,13 @@ at::Tensor SharedParameters::sum(const Shared& shared) {
   return total;
 }
 
-void SharedParameters::end_run() {
+void SharedParameters::end_run(bool has_valid_tokens) {
   const at::NoGradGuard no_grad;
   // A rank that rejects does so for every parameter, so that all ranks meet for each of them.
   std::exception_ptr failure;
   for (const Shared& shared : shared_) {
     try {
-      finish(shared);
+      finish(shared, has_valid_tokens);
     } catch (...) {
       if (!failure) failure = std::current_exception();
     }
@@ -156,7 +156,7 @@ void SharedParameters::end_run() {
   if (failure) std::rethrow_exception(failure);
 }
 
-void SharedParameters::finish(const Shared& shared) {
+void SharedParameters::finish(const Shared& shared, bool has_valid_tokens) {
   at::Tensor& value = shared.parameter->tensor();
   if (!value.requires_grad()) return;
   at::Tensor total = sum(shared);
@@ -164,7 +164,7 @@ void SharedParameters::finish(const Shared& shared) {
     total = total.defined() ? total.contiguous() : at::zeros_like(value.detach());
     all_reduce_in_place(*shared.group, total);
   }
-  if (!total.defined()) return;
+  if (!total.defined() || !has_valid_tokens) return;
   if (value.grad().defined()) {
     value.mutable_grad().add_(total);
   } else {

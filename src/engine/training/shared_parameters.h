@@ -28,8 +28,8 @@ class SharedParameters {
   // Lets every leaf see its parameter's value, which an optimizer or a load may have put elsewhere.
   void begin_run();
   // Adds what the leaves have got to the parameters' gradients. Collective over the ranks that
-  // share.
-  void end_run();
+  // share. Without valid tokens there are none, and the parameters' gradients stay as they are.
+  void end_run(bool has_valid_tokens);
   // In place of it, after a run that failed on this rank: forgets what the leaves have got, and
   // lets the ranks that share hear of it.
   void reject_end(const char* reason) noexcept;
@@ -49,7 +49,7 @@ class SharedParameters {
   void add(const std::shared_ptr<Parameter>& parameter, const std::vector<int>& nodes,
            const std::vector<int>& stage_of, const PipelineShape& shape);
   static at::Tensor sum(const Shared& shared);
-  static void finish(const Shared& shared);
+  static void finish(const Shared& shared, bool has_valid_tokens);
   void drop() noexcept;
 
   std::shared_ptr<Context> context_;

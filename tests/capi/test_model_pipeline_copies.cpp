@@ -1,0 +1,59 @@
+// Pipelines of several data-parallel copies: a run that one copy rejects fails at once on the ranks
+// that meet it in counts of tokens or in the loss, and the next run is that of all.
+#include "capi/pipeline_support.h"
+
+#include "support/check.h"
+
+using namespace nxd_test;
+
+namespace {
+
+// ids and labels, of so many rows.
+std::vector<Tensor> batch(int64_t rows) {
+  std::vector<int64_t> ids(static_cast<size_t>(rows * 8));
+  for (size_t i = 0; i < ids.size(); ++i) ids[i] = static_cast<int64_t>(i * 7 % 64);
+  std::vector<Tensor> out;
+  for (int i = 0; i < 2; ++i) out.push_back(make_i64(ids, {rows, 8}));
+  return out;
+}
+
+void run_rank(nxd_context_t* ctx, int rank, bool shares_loss) {
+  const ModelOracle oracle("llama_tiny");
+  const Module model = create_model(ctx, oracle.config, Layout{});
+  nxd_pp_options_t options = NXD_PP_OPTIONS_INIT;
+  options.num_microbatches = 2;
+  options.broadcast_and_average_loss = shares_loss ? 1 : 0;
+  const Pipeline pp = make_pipeline(model.get(), batch(4), options);
+  if (!pp) return;
+  double first = 0, second = 0;
+  const auto good = batch(4), odd = batch(rank == 1 ? 3 : 4);
+  NXD_TEST_OK(nxd_pp_run_train(pp.get(), handles(good).data(), 2, &first));
+  NXD_TEST_OK(nxd_context_set_step(ctx, 7, 0));
+  for (const bool by_name : {false, true}) {
+    const char* const names[] = {"input_ids", rank == 1 && by_name ? "label" : "labels"};
+    const auto& given = by_name ? good : odd;
+    const nxd_status_t status =
+        by_name ? nxd_pp_run_train_named(pp.get(), names, handles(given).data(), 2, nullptr)
+                : nxd_pp_run_train(pp.get(), handles(given).data(), 2, nullptr);
+    NXD_TEST_REFUSED(status, NXD_ERROR_INVALID_ARGUMENT, "");
+  }
+  int64_t step = 0;
+  NXD_TEST_OK(nxd_context_get_step(ctx, &step, nullptr));
+  NXD_TEST_CHECK(step == 7);
+  NXD_TEST_OK(nxd_pp_run_train(pp.get(), handles(good).data(), 2, &second));
+  NXD_TEST_CHECK(first == second);
+}
+
+void test_a_copy_that_rejects(void**) {
+  for (const bool shares_loss : {false, true}) {
+    on_pipeline_ranks({1, 2, 2},
+                      [&](nxd_context_t* ctx, int rank) { run_rank(ctx, rank, shares_loss); });
+  }
+}
+
+}  // namespace
+
+int main() {
+  const CMUnitTest tests[] = {cmocka_unit_test(test_a_copy_that_rejects)};
+  return cmocka_run_group_tests(tests, nullptr, nullptr);
+}
