@@ -1,0 +1,26 @@
+#!/usr/bin/env bash
+# A short form of scripts/check_pipelines; and it sees a model, and a weight of losses, that differ.
+# usage: test_random_pipelines.sh SOURCE_DIR BUILD_DIR     77: no Python with cffi, numpy and torch
+set -euo pipefail
+. "$(dirname "$0")/lib.sh"
+source=$1 build=$2
+need_python cffi numpy torch
+export PYTHONDONTWRITEBYTECODE=1
+NXD_RANKS="1 2" NXD_CASES=6 "$source/scripts/check_pipelines" "$build"
+NXD_RANKS=4 NXD_CASES=2 "$source/scripts/check_pipelines" "$build" 100
+
+work=$(mktemp -d)
+trap 'rm -rf "$work"' EXIT
+cp -r "$source/bench/pipelines" "$work/pipelines"
+differs() {
+  sed -i "$1" "$work/pipelines/reference.py"
+  if LD_LIBRARY_PATH=$build/src PYTHONPATH=$source/bindings/python OMP_NUM_THREADS=1 NXD_CPU_MODE=1 "$build/tools/nxdrun" \
+      -n 2 /usr/bin/python3 "$work/pipelines/train.py" "$work" 4 0 > "$work/log" 2>&1; then
+    echo "FAILED: $1 passes"
+    exit 1
+  fi
+  grep -q "^FAILED: program .* differs by" "$work/log"
+  cp "$source/bench/pipelines/reference.py" "$work/pipelines/"
+}
+differs 's/(weight \* own).backward()/(1.001 * weight * own).backward()/'
+differs 's/copy.train(training)/copy.train(True)/'
