@@ -2,9 +2,7 @@
 usage: nxdrun -n RANKS run_buffers.py DIRECTORY COUNT FIRST     The seed under way is written to DIRECTORY/last.
 """
 import os
-import pathlib
 import random
-import sys
 
 import numpy as np
 
@@ -14,6 +12,7 @@ import rowwise
 import nxd.core as nxd
 from memory import Array, beside, lay_together
 from passing import arguments, error, options
+from run_programs import run_programs
 from nxd.raw import core, ffi
 
 KINDS = [buffers.column_linears] * 4 + [buffers.row_linear] * 3 + [buffers.embedding] * 2 + [rowwise.norm] * 3 + \
@@ -130,20 +129,4 @@ def program(context, seed):
     return mine.wrong
 
 
-def main():
-    directory, count, first = sys.argv[1], int(sys.argv[2]), int(sys.argv[3])
-    bad = 0
-    with nxd.Context(timeout_ms=120000) as context:
-        for seed in range(first, first + count):
-            if context.rank == 0:
-                pathlib.Path(directory, "last").write_text(str(seed))
-            found = program(context, seed)
-            bad += bool(found)
-            for each in found[:3]:
-                print(f"FAILED: program {seed} of {context.size} ranks, rank {context.rank}: {each}", flush=True)
-        if context.rank == 0:
-            print(f"{count} programs of buffers on {context.size} ranks, {bad} differ", flush=True)
-    sys.exit(bad > 0)
-
-
-main()
+run_programs("buffers", lambda context, seed: program(context, seed)[:3])

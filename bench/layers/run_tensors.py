@@ -3,14 +3,13 @@ usage: nxdrun -n RANKS run_tensors.py DIRECTORY COUNT FIRST     The seed under w
 NXD_TEST_DEVICE=xla: on the recorded device.
 """
 import contextlib
-import pathlib
 import random
-import sys
 
 import numpy as np
 import torch
 
 import nxd
+from run_programs import run_programs
 from tensor_calls import (attention, column, dropout, embedding, linear, mlp, norm, plain, qkv, region, rotary, row)
 from tensor_checks import bad, differentiate, overwrite, taped, untracked
 from tensor_losses import cross_entropy, linear_cross_entropy
@@ -61,23 +60,10 @@ def agree_on(context, wrong):
     return bool(found[0])
 
 
-def main():
-    directory, count, first = sys.argv[1], int(sys.argv[2]), int(sys.argv[3])
-    torch.set_num_threads(1)
-    bad = 0
-    with nxd.Context(timeout_ms=120000) as context:
-        for seed in range(first, first + count):
-            if context.rank == 0:
-                pathlib.Path(directory, "last").write_text(str(seed))
-            p = program(context, seed)
-            bad += bool(p.wrong)
-            for each in p.wrong[:2]:
-                how = ", cast" * p.casts + ", plain" * bool(context.plain_kernels)
-                print(f"FAILED: program {seed} of {context.size} ranks ({p.ranks} tensor-parallel, {p.dtype}{how}), "
-                      f"rank {context.rank}: {each}\n    " + "\n    ".join(p.log), flush=True)
-        if context.rank == 0:
-            print(f"{count} programs of tensors on {context.size} ranks, {bad} differ", flush=True)
-    sys.exit(bad > 0)
+def differences(context, seed):
+    p = program(context, seed)
+    how = ", cast" * p.casts + ", plain" * bool(context.plain_kernels)
+    return [f"{p.ranks} tensor-parallel, {p.dtype}{how}: {each}\n    " + "\n    ".join(p.log) for each in p.wrong[:2]]
 
 
-main()
+run_programs("tensors", differences)

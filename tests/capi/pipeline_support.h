@@ -105,6 +105,16 @@ inline Pipeline make_pipeline(nxd_module_t* model, const std::vector<Tensor>& ba
   return Pipeline(out);
 }
 
+// Two stages, of which the second begins behind the module of this name.
+inline Pipeline make_two_stages(nxd_module_t* model, const std::vector<Tensor>& batch,
+                                const char* cut, int32_t microbatches) {
+  nxd_pp_options_t options = NXD_PP_OPTIONS_INIT;
+  options.num_microbatches = microbatches;
+  options.pipeline_cuts = &cut;
+  options.num_cuts = 1;
+  return make_pipeline(model, batch, options);
+}
+
 inline void train_rank(nxd_context_t* ctx, const PipelineLayout& layout, const PipelineTask& task,
                        PipelineRun& run, Joined& gradients, Joined& final) {
   const int dp_rank = axis_rank(ctx, NXD_AXIS_DATA);

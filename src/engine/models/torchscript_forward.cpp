@@ -248,7 +248,7 @@ jit::Value* inserted_draw(jit::Graph& graph, jit::Value* array, ScriptDraw::Kind
   return graph.insertNode(graph.create(draw_operator(), {array, number, first, second}))->output();
 }
 
-// Without a kind all.
+// All nodes where no kind is given.
 void collect(jit::Block* block, std::optional<c10::Symbol> kind, std::vector<jit::Node*>& out) {
   for (jit::Node* node : block->nodes()) {
     if (!kind || node->kind() == *kind) out.push_back(node);

@@ -260,14 +260,9 @@ void statistics_of_two_stages(void**) {
     on_pipeline_ranks({1, 2, 1}, [&](nxd_context_t* ctx, int) {
       const Module model = load(ctx, file.path);
       NXD_TEST_OK(nxd_move_model_to_device(model.get(), device));
-      const char* const cut = "inner";
-      nxd_pp_options_t options = NXD_PP_OPTIONS_INIT;
-      options.num_microbatches = 2;
-      options.pipeline_cuts = &cut;
-      options.num_cuts = 1;
       std::vector<Tensor> inputs;
       inputs.push_back(batch(0, device));
-      const Pipeline pp = make_pipeline(model.get(), inputs, options);
+      const Pipeline pp = make_two_stages(model.get(), inputs, "inner", 2);
       if (!pp) return;
       const auto given = handles(inputs);
       for (int run = 0; run < 2; ++run) {

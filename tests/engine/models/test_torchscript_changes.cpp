@@ -54,14 +54,9 @@ void saved_by_their_stages(void**) {
   for (int part = 0; part < 2; ++part) whole.forward({tensor_of(rows(2 * part, 2))});
   on_pipeline_ranks({1, 2, 1}, [&](nxd_context_t* ctx, int) {
     const Module model = load(ctx, file.path);
-    const char* const cut = "inner";
-    nxd_pp_options_t options = NXD_PP_OPTIONS_INIT;
-    options.num_microbatches = 2;
-    options.pipeline_cuts = &cut;
-    options.num_cuts = 1;
     std::vector<Tensor> batch;
     batch.push_back(rows(0, 4));
-    const Pipeline pp = make_pipeline(model.get(), batch, options);
+    const Pipeline pp = make_two_stages(model.get(), batch, "inner", 2);
     if (!pp) return;
     const auto given = handles(batch);
     NXD_TEST_OK(nxd_pp_run_train(pp.get(), given.data(), 1, nullptr));
@@ -253,13 +248,9 @@ void parameters_of_two_stages(void**) {
   whole.forward({tensor_of(rows(0, 4))}).toTensor().backward();
   on_pipeline_ranks({1, 2, 1}, [&](nxd_context_t* ctx, int) {
     const Module model = load(ctx, file.path);
-    const char* const cut = "inner";
-    nxd_pp_options_t options = NXD_PP_OPTIONS_INIT;
-    options.pipeline_cuts = &cut;
-    options.num_cuts = 1;
     std::vector<Tensor> batch;
     batch.push_back(rows(0, 4));
-    const Pipeline pp = make_pipeline(model.get(), batch, options);
+    const Pipeline pp = make_two_stages(model.get(), batch, "inner", 1);
     if (!pp) return;
     NXD_TEST_OK(nxd_pp_run_train(pp.get(), handles(batch).data(), 1, nullptr));
     const Named values = whole_parameters(local_module(pp.get()));

@@ -227,8 +227,8 @@ std::string flight_json(int world_rank, int64_t now_ns, const std::vector<GroupR
 
 namespace {
 
-// Removes the part of a line that a full disk has taken: the next line would follow it. Not where
-// another line has come behind it meanwhile.
+// Removes the part of a line that a full disk has taken: the next line would follow it. The
+// part stays where another line has come behind it meanwhile.
 void take_back(int fd, off_t begin, size_t size) {
   struct stat status = {};
   const auto end = begin + static_cast<off_t>(size);

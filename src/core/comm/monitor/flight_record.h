@@ -88,7 +88,8 @@ struct GroupRecord {
 
 // As one line of JSON. now_ns: since the context was created.
 std::string flight_json(int world_rank, int64_t now_ns, const std::vector<GroupRecord>& groups);
-// Adds the line to a file, in one write: groups and contexts may share it. All of it, or nothing.
+// Adds the line to a file, in one write: groups and contexts may share it.
+// The file gets all of the line or nothing.
 void append_flight_json(const std::string& path, std::string line);
 
 }  // namespace nxd
