@@ -6,7 +6,6 @@ import contextlib
 import random
 
 import numpy as np
-import torch
 
 import nxd
 from run_programs import run_programs
