@@ -45,8 +45,9 @@ struct AttentionShape {
 constexpr int64_t kAttentionStatistics = 2;
 
 // out = dropout(softmax(scale q k^T)) v, block by block, never holding more than a block of the
-// scores. dtype F32 or BF16 is that of q, k, v and out; sums and statistics are f32; with BF16 the
-// probabilities are rounded to BF16 for the second product, as in FlashAttention (Dao 2022).
+// scores. dtype F32 or BF16 is that of q, k, v and out; sums and statistics are f32. Where the
+// processor multiplies BF16, probabilities are rounded to it for the second product, as in
+// FlashAttention (Dao 2022); elsewhere BF16 operands are widened, and probabilities stay f32.
 //   q, out: [batch, query_length, query_heads, head_dim]
 //   k, v:   [batch, key_length, kv_heads, head_dim]
 //   statistics: [batch, query_heads, kAttentionStatistics, query_length]: the maxima of the rows'

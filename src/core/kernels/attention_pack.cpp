@@ -2,9 +2,10 @@
 
 #include <algorithm>
 #include <cstring>
+#include <type_traits>
 
-#include "core/base/dtype.h"
 #include "core/base/round_up.h"
+#include "core/kernels/bf16.h"
 #include "core/kernels/vector_targets.h"
 
 #undef HWY_TARGET_INCLUDE
@@ -59,56 +60,88 @@ void PackPanels(const float* from, int64_t row_stride, int64_t rows, int64_t dim
   }
 }
 
-// count numbers of f32's size, a multiple of eight.
-HWY_INLINE void copy_words(const float* from, int64_t count, float* to) {
-  const hn::CappedTag<float, 8> words;
-  for (int64_t i = 0; i < count; i += static_cast<int64_t>(hn::MaxLanes(words))) {
-    hn::StoreU(hn::LoadU(words, from + i), words, to + i);
+// Columns of a row in words of f32: those that are there, and zeros.
+template <class T>
+HWY_INLINE void pack_columns(const T* from, int64_t used, int64_t count, float* to) {
+  int64_t i = 0;
+  for (; i + kStep <= used; i += kStep) store_full(load_full(from + i), to + i);
+  for (; i < count; ++i) {
+    if constexpr (std::is_same_v<T, Bf16>) {
+      to[i] = i < used ? to_float(from[i]) : 0;
+    } else {
+      to[i] = i < used ? from[i] : 0;
+    }
   }
 }
 
-void PackRows(const SourceRows& from, int64_t padded_rows, float* to) {
-  const size_t size = dtype_size(from.dtype);
-  const auto bytes = [size](int64_t numbers) { return static_cast<size_t>(numbers) * size; };
+// Row i of a matrix, or null past its last.
+template <class T>
+HWY_INLINE const T* source_row(const SourceRows& from, int64_t i) {
+  return i < from.rows ? static_cast<const T*>(from.data) + i * from.row_stride : nullptr;
+}
+
+// Rows of f32, or of bf16 that is widened, to words of f32.
+void pack_float_rows(const SourceRows& from, int64_t padded_rows, float* to) {
+  const int64_t width = round_up(from.dims, kTileDims);
+  with_dtype(from.dtype, [&](auto element) HWY_ATTR {
+    for (int64_t r = 0; r < padded_rows; ++r) {
+      const auto* row = source_row<decltype(element)>(from, r);
+      pack_columns(row, row ? from.dims : 0, width, to + r * width);
+    }
+  });
+}
+
+// Pairs of bf16, so many words, a multiple of eight.
+HWY_INLINE void copy_words(const Bf16* from, int64_t count, float* to) {
+  const hn::CappedTag<float, 8> words;
+  for (int64_t i = 0; i < count; i += static_cast<int64_t>(hn::MaxLanes(words))) {
+    hn::StoreU(hn::LoadU(words, reinterpret_cast<const float*>(from) + i), words, to + i);
+  }
+}
+
+// Rows of bf16 to words of pairs.
+void pack_bf16_rows(const SourceRows& from, int64_t padded_rows, float* to) {
+  const auto bytes = [](int64_t numbers) { return static_cast<size_t>(numbers) * sizeof(Bf16); };
   const size_t row_bytes = bytes(round_up(from.dims, kTileDims)), used = bytes(from.dims);
   const auto words = static_cast<int64_t>(row_bytes / sizeof(float));
   for (int64_t r = 0; r < padded_rows; ++r, to += words) {
-    const char* source = static_cast<const char*>(from.data) + bytes(r * from.row_stride);
-    if (r < from.rows && used == row_bytes) {
-      copy_words(reinterpret_cast<const float*>(source), words, to);
+    const Bf16* source = source_row<Bf16>(from, r);
+    if (source && used == row_bytes) {
+      copy_words(source, words, to);
       continue;
     }
-    const size_t count = r < from.rows ? used : 0;
+    const size_t count = source ? used : 0;
     if (count > 0) std::memcpy(to, source, count);
     std::memset(reinterpret_cast<char*>(to) + count, 0, row_bytes - count);
   }
 }
 
-// Columns of a row of f32.
-HWY_INLINE void pack_columns(const float* from, int64_t used, int64_t count, float* to) {
-  if (used == count) {
-    copy_words(from, count, to);
-    return;
+void PackRows(const SourceRows& from, int64_t padded_rows, float* to) {
+  if (from.tile_dtype == NXD_DTYPE_F32) {
+    pack_float_rows(from, padded_rows, to);
+  } else {
+    pack_bf16_rows(from, padded_rows, to);
   }
-  for (int64_t i = 0; i < count; ++i) to[i] = i < used ? from[i] : 0;
 }
 
 // Pairs of bf16: those of the even row, or null, are the lower halves of words.
-HWY_INLINE void pair_columns(const uint16_t* even, const uint16_t* odd, int64_t used, int64_t count,
+HWY_INLINE void pair_columns(const Bf16* even, const Bf16* odd, int64_t used, int64_t count,
                              float* to) {
   const hn::RebindToUnsigned<D> words;
-  const hn::Rebind<uint16_t, D> halves;
+  const auto promoted = [&](const Bf16* from) HWY_ATTR {
+    const hn::Rebind<uint16_t, D> halves;
+    return hn::PromoteTo(words, hn::LoadU(halves, reinterpret_cast<const uint16_t*>(from)));
+  };
   int64_t d = 0;
   if (odd) {
     for (; d + kStep <= used; d += kStep) {
-      const auto low = hn::PromoteTo(words, hn::LoadU(halves, even + d));
-      const auto high = hn::PromoteTo(words, hn::LoadU(halves, odd + d));
-      store_full(hn::BitCast(kD, hn::Or(low, hn::ShiftLeft<16>(high))), to + d);
+      const auto pairs = hn::Or(promoted(even + d), hn::ShiftLeft<16>(promoted(odd + d)));
+      store_full(hn::BitCast(kD, pairs), to + d);
     }
   }
   for (; d < count; ++d) {
-    const uint32_t low = even && d < used ? even[d] : 0;
-    const uint32_t high = odd && d < used ? odd[d] : 0;
+    const uint32_t low = even && d < used ? even[d].bits : 0;
+    const uint32_t high = odd && d < used ? odd[d].bits : 0;
     const uint32_t word = low | high << 16;
     std::memcpy(to + d, &word, sizeof(word));
   }
@@ -116,24 +149,25 @@ HWY_INLINE void pair_columns(const uint16_t* even, const uint16_t* odd, int64_t 
 
 void PackRowPairs(const SourceRows& from, int64_t padded_rows, int64_t first_pair,
                   int64_t all_pairs, float* to) {
-  const int64_t width = round_up(from.dims, kTileDims), pack = words_pack(from.dtype);
-  for (int64_t r = 0; r < padded_rows; r += pack) {
-    each_chunk(width, [&](int64_t column, auto vectors) HWY_ATTR {
-      const int64_t count = vectors() * kStep;
-      const int64_t used = std::clamp<int64_t>(from.dims - column, 0, count);
-      float* place = to + place_in_panels(all_pairs, column, vectors, first_pair + r / pack);
-      const auto row = [&](auto element, int64_t i) -> const decltype(element)* {
-        if (i >= from.rows) return nullptr;
-        return static_cast<const decltype(element)*>(from.data) + i * from.row_stride + column;
-      };
-      if (pack == 1) {
-        const float* source = row(float{}, r);
-        pack_columns(source, source ? used : 0, count, place);
-      } else {
-        pair_columns(row(uint16_t{}, r), row(uint16_t{}, r + 1), used, count, place);
-      }
-    });
-  }
+  const int64_t width = round_up(from.dims, kTileDims), pack = words_pack(from.tile_dtype);
+  with_dtype(from.dtype, [&](auto element) HWY_ATTR {
+    using T = decltype(element);
+    for (int64_t r = 0; r < padded_rows; r += pack) {
+      const T* first = source_row<T>(from, r);
+      const T* second = pack == 2 ? source_row<T>(from, r + 1) : nullptr;
+      each_chunk(width, [&](int64_t column, auto vectors) HWY_ATTR {
+        const int64_t count = vectors() * kStep;
+        const int64_t used = std::clamp<int64_t>(from.dims - column, 0, count);
+        float* place = to + place_in_panels(all_pairs, column, vectors, first_pair + r / pack);
+        const auto part = [&](const T* row) { return row ? row + column : nullptr; };
+        if (pack == 1) {
+          pack_columns(part(first), first ? used : 0, count, place);
+        } else if constexpr (std::is_same_v<T, Bf16>) {
+          pair_columns(part(first), part(second), used, count, place);
+        }
+      });
+    }
+  });
 }
 
 }  // namespace nxd::kernels::HWY_NAMESPACE

@@ -42,16 +42,18 @@ BlockBuffers& block_buffers() {
 // Forward and backward share these.
 struct PairWork {
   const AttentionPlan& plan;
+  nxd_dtype_t tile_dtype;
   HeadView q, k, v, out;
 
   const AttentionShape& shape() const { return plan.shape(); }
   int64_t width() const { return round_up(shape().head_dim, kTileDims); }
-  int64_t pack() const { return words_pack(plan.dtype()); }
+  int64_t pack() const { return words_pack(tile_dtype); }
   int64_t row_words() const { return width() / pack(); }
   int64_t padded_keys() const { return round_up(shape().key_length, kTileKeys); }
 
   SourceRows source(const HeadView& view, int64_t b, int64_t h, int64_t row, int64_t count) const {
-    return {plan.dtype(), plan.element(view, b, h, row), view.seq_stride, count, shape().head_dim};
+    return {plan.dtype(),    tile_dtype, plan.element(view, b, h, row),
+            view.seq_stride, count,      shape().head_dim};
   }
 
   const float* rows(Workspace& space, const SourceRows& from, int64_t padded_rows) const {
@@ -68,7 +70,7 @@ struct PairWork {
 
   AttentionHead head(PairBuffers& buffers, int64_t b) const {
     AttentionHead head{plan.keys(b)};
-    head.dtype = plan.dtype();
+    head.dtype = tile_dtype;
     head.head_dim = shape().head_dim;
     head.width = width();
     head.scale = static_cast<float>(shape().scale);
@@ -91,7 +93,7 @@ struct PairWork {
   // f32 they are read where they lie.
   void add_panels(const AttentionHead& head, const SourceRows& part, int64_t first,
                   float* panels) const {
-    const bool in_place = pack() == 1;
+    const bool in_place = plan.dtype() == NXD_DTYPE_F32;
     const float* from = in_place ? static_cast<const float*>(part.data)
                                  : rows(block_buffers().key_rows, part, part.rows);
     pack_panels(from, in_place ? part.row_stride : row_words(), part.rows, head.depth(),
@@ -284,7 +286,7 @@ struct Backward : PairWork {
     std::fill(std::copy_n(saved + shape().query_length, count, factors), factors + padded_count,
               0.0F);
     row_dots(plan.dtype(), count, shape().head_dim, plan.element(out, b, h, row), out.seq_stride,
-             block.grads, width(), delta);
+             some_grads.data, some_grads.row_stride, delta);
     std::fill(delta + count, delta + padded_count, 0.0F);
     block.maxima = maxima;
     block.factors = factors;
@@ -313,16 +315,17 @@ struct Backward : PairWork {
 
 }  // namespace
 
-void attention_forward_tiled(const AttentionPlan& plan, const HeadView& q, const HeadView& k,
-                             const HeadView& v, const HeadView& out, float* statistics) {
-  plan.divide_pairs(Forward{{plan, q, k, v, out}, statistics});
+void attention_forward_tiled(const AttentionPlan& plan, nxd_dtype_t tile_dtype, const HeadView& q,
+                             const HeadView& k, const HeadView& v, const HeadView& out,
+                             float* statistics) {
+  plan.divide_pairs(Forward{{plan, tile_dtype, q, k, v, out}, statistics});
 }
 
-void attention_backward_tiled(const AttentionPlan& plan, const HeadView& q, const HeadView& k,
-                              const HeadView& v, const HeadView& out, const float* statistics,
-                              const HeadView& dout, const HeadView& dq, const HeadView& dk,
-                              const HeadView& dv) {
-  plan.divide_pairs(Backward{{plan, q, k, v, out}, dout, dq, dk, dv, statistics});
+void attention_backward_tiled(const AttentionPlan& plan, nxd_dtype_t tile_dtype, const HeadView& q,
+                              const HeadView& k, const HeadView& v, const HeadView& out,
+                              const float* statistics, const HeadView& dout, const HeadView& dq,
+                              const HeadView& dk, const HeadView& dv) {
+  plan.divide_pairs(Backward{{plan, tile_dtype, q, k, v, out}, dout, dq, dk, dv, statistics});
 }
 
 }  // namespace nxd::kernels

@@ -492,11 +492,19 @@ HWY_EXPORT(TilesQueries);
 
 bool has_attention_tiles(nxd_dtype_t dtype) { return HWY_DYNAMIC_DISPATCH(HasTiles)(dtype); }
 
+nxd_dtype_t attention_tile_dtype(nxd_dtype_t dtype) {
+  return has_attention_tiles(dtype) ? dtype : NXD_DTYPE_F32;
+}
+
 bool prefers_attention_tiles(nxd_dtype_t dtype) {
-#if HWY_ARCH_X86 && HWY_COMPILER_GCC_ACTUAL
-  if (dtype == NXD_DTYPE_BF16 && __builtin_cpu_supports("amx-bf16")) return false;
+  if (dtype != NXD_DTYPE_BF16) return true;
+#if HWY_ARCH_X86
+  if (__builtin_cpu_supports("avx512bf16") && !has_attention_tiles(dtype)) return false;
 #endif
-  return has_attention_tiles(dtype);
+#if HWY_ARCH_X86 && HWY_COMPILER_GCC_ACTUAL
+  if (__builtin_cpu_supports("amx-bf16")) return false;
+#endif
+  return true;
 }
 
 void attention_tiles_forward(const AttentionHead& head, const AttentionRows& rows, float* scratch,

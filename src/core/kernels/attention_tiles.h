@@ -22,10 +22,13 @@ namespace nxd::kernels {
 // Numbers of a word.
 constexpr int64_t words_pack(nxd_dtype_t dtype) { return dtype == NXD_DTYPE_BF16 ? 2 : 1; }
 
-// True if this processor has tiles of a dtype: always of f32.
+// True if tiles multiply numbers of a dtype on this processor: always those of f32.
 bool has_attention_tiles(nxd_dtype_t dtype);
-// True if they are its fastest way. A processor with matrix registers for bf16 forms that's
-// products by oneDNN instead.
+// The dtype that tiles multiply for operands of a dtype: this one, or f32 where there are no tiles
+// of it. Packing widens the operands then.
+nxd_dtype_t attention_tile_dtype(nxd_dtype_t dtype);
+// True if tiles are the fastest way for a dtype. A processor with instructions for bf16 that tiles
+// do not use, such as matrix registers, forms that's products by oneDNN instead.
 bool prefers_attention_tiles(nxd_dtype_t dtype);
 
 // Rows of packed blocks are padded to these, which suit all widths of vectors.

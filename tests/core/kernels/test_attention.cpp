@@ -10,6 +10,7 @@
 #include "core/base/error.h"
 #include "core/kernel_support.h"
 #include "core/kernels/attention.h"
+#include "core/kernels/attention_blocks.h"
 #include "core/kernels/attention_tiled.h"
 #include "core/kernels/attention_tiles.h"
 #include "core/kernels/memory_pool.h"
@@ -32,6 +33,17 @@ struct Case {
   int64_t window = 0;
   double keep = 1;  // of a dropout
 };
+
+// Ways to compute it: tiles of the case's dtype, or of bf16 widened to f32, or blocks of bf16.
+enum class Way { kTiles, kWidened, kBlocks };
+
+// All that this processor has.
+std::vector<Way> ways(nxd_dtype_t dtype) {
+  std::vector<Way> all;
+  if (has_attention_tiles(dtype)) all.push_back(Way::kTiles);
+  if (dtype == NXD_DTYPE_BF16) all.insert(all.end(), {Way::kWidened, Way::kBlocks});
+  return all;
+}
 
 // One of q, k, v, out and their gradients, with its view.
 struct Heads {
@@ -109,11 +121,18 @@ struct Problem {
     const int64_t at = ((b * c.heads + h) * c.queries + i) * c.keys + j;
     return kept[static_cast<size_t>(at)] / c.keep;
   }
-  // In tiles where the processor has them, even if it has a faster way.
-  void run_tiled() {
+  void run(Way way) {
     const AttentionPlan plan(c.dtype, shape);
-    attention_forward_tiled(plan, q.view, k.view, v.view, out.view, statistics.f32());
-    attention_backward_tiled(plan, q.view, k.view, v.view, out.view, statistics.f32(), dout.view,
+    float* const saved = statistics.f32();
+    if (way == Way::kBlocks) {
+      attention_forward_blocks(plan, q.view, k.view, v.view, out.view, saved);
+      attention_backward_blocks(plan, q.view, k.view, v.view, out.view, saved, dout.view, dq.view,
+                                dk.view, dv.view);
+      return;
+    }
+    const nxd_dtype_t tiles = way == Way::kTiles ? c.dtype : NXD_DTYPE_F32;
+    attention_forward_tiled(plan, tiles, q.view, k.view, v.view, out.view, saved);
+    attention_backward_tiled(plan, tiles, q.view, k.view, v.view, out.view, saved, dout.view,
                              dq.view, dk.view, dv.view);
   }
   void run() {
@@ -254,13 +273,11 @@ void check_case(const Case& c, uint64_t seed = 1, const std::vector<uint8_t>& ma
     }
     return p;
   };
-  Problem p = problem();
-  p.run();
-  check_results(p);
-  if (c.dtype == NXD_DTYPE_F32 || !has_attention_tiles(c.dtype)) return;
-  Problem tiled = problem();
-  tiled.run_tiled();
-  check_results(tiled);
+  for (const Way way : ways(c.dtype)) {
+    Problem p = problem();
+    p.run(way);
+    check_results(p);
+  }
 }
 
 void ragged_lengths(void**) {
@@ -459,16 +476,11 @@ void threads_change_no_bit(void**) {
   };
   const int before = omp_get_max_threads();
   for (const Case& c : cases) {
-    for (const bool tiled : {false, true}) {
-      if (tiled && !has_attention_tiles(c.dtype)) continue;
+    for (const Way way : ways(c.dtype)) {
       const auto run = [&](int threads) {
         omp_set_num_threads(threads);
         Problem p(c);
-        if (tiled) {
-          p.run_tiled();
-        } else {
-          p.run();
-        }
+        p.run(way);
         return p;
       };
       const Problem one = run(1);
