@@ -16,6 +16,8 @@ const char* const kClaims = "lost_claims";
 const char* const kHeard = "lost_heard";  // counts the ranks that know of the published loss
 const char* const kAllHeard = "lost_all_heard";
 
+std::string own_loss_key(int rank) { return "lost_to/" + std::to_string(rank); }
+
 std::string wait_key(int rank) { return "wait/" + std::to_string(rank); }
 
 std::string left_key(int rank) { return "left/" + std::to_string(rank); }
@@ -153,18 +155,25 @@ Loss FailureRegistry::silent_store() const {
                              : "is on the host of the store, which did not answer in time"};
 }
 
+// A rank writes down its loss before it lets go of its peers, who may ask for the reason while
+// nobody has published it: the first to claim may be slow, or have lost the store's answer.
 void FailureRegistry::report(Loss loss) noexcept {
   if (lost()) return;
   ask([&] {
+    const Loss seen = loss;
+    loss = first_cause(seen);
+    store_->set(own_loss_key(rank_), encode(loss));
     if (store_->add(kClaims, 1) == 1) {
       publish(loss);
       count_as_hearer(loss.rank);
       return;
     }
     // The first to claim may have died between its claim and its word.
-    const auto value = store_->wait(kLost, Deadline::after_ms(1000));
-    if (!value) return;
-    take_over(*value);
+    if (const auto value = store_->wait(kLost, Deadline::after_ms(1000))) {
+      take_over(*value);
+    } else {
+      loss = first_cause(seen);
+    }
   });
   try {
     if (silent_ && loss.rank != lost_with_store_) remember(silent_store());
@@ -172,6 +181,17 @@ void FailureRegistry::report(Loss loss) noexcept {
     // The loss as it is does, too.
   }
   remember(std::move(loss));
+}
+
+// The loss because of which a lost rank has left, if it has reported one, and so on.
+Loss FailureRegistry::first_cause(Loss loss) {
+  std::set<int> seen{loss.rank};
+  for (;;) {
+    const auto value = store_->get(own_loss_key(loss.rank));
+    auto cause = value ? decode(*value, world_size_) : std::nullopt;
+    if (!cause || !seen.insert(cause->rank).second) return loss;
+    loss = std::move(*cause);
+  }
 }
 
 void FailureRegistry::announce_abort() noexcept {

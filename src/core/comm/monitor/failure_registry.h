@@ -48,8 +48,9 @@ class FailureRegistry {
   // The world's store failed with this status elsewhere. Unless a loss was published that tells
   // more, the rank that serves the store is lost.
   void store_failed(nxd_status_t status) noexcept;
-  // Publishes a loss, or takes over the one published before. When the store is silent, the loss is
-  // that of the rank that goes with it: peers that give up because of it close their connections
+  // Publishes a loss, or takes over the one published before. A rank that was lost to others only
+  // after it had reported a loss itself, gives way to that one. When the store is silent, the loss
+  // is that of the rank that goes with it: peers that give up because of it close their connections
   // too, and cannot say why.
   void report(Loss loss) noexcept;
   // On the rank that serves the store, once a loss is known: waits until the other ranks have heard
@@ -86,6 +87,7 @@ class FailureRegistry {
   void remember(Loss loss);
   void take_over(const std::string& published);
   void publish(const Loss& loss);
+  Loss first_cause(Loss loss);
   int listeners_to(int lost) const;
   void count_as_hearer(int lost);
   std::optional<int> awaited_by(int rank);
