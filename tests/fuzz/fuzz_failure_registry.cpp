@@ -13,7 +13,7 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   const int server = calls.empty() ? -1 : calls[0] % kSize;
   nxd::FailureRegistry failures(store, kRank, kSize, server, server);
   for (const char call : calls) {
-    switch (call % 8) {
+    switch (call % 10) {
       case 0: failures.poll(); break;
       case 1: failures.store_failed(call & 8 ? NXD_ERROR_IO : NXD_ERROR_TIMEOUT); break;
       case 2: failures.report({NXD_ERROR_PEER_LOST, 2, "closed its connection"}); break;
@@ -25,6 +25,8 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
       }
       case 5: failures.publish_wait(&failures, 3); break;
       case 6: failures.clear_wait(&failures); break;
+      case 7: failures.has_rejections(); break;
+      case 8: failures.find_circle(call & 8 ? 3 : 2); break;
       default: failures.outlast_loss(nxd::Deadline::after_ms(0)); break;
     }
   }

@@ -43,6 +43,11 @@ void ProcessGroup::carry_out(const Call& call) {
   }
 }
 
+void ProcessGroup::carry_out_for_caller(const Call& call) {
+  const BlockedCallers::Behalf behalf(monitor_->shared().blocked_callers);
+  carry_out(call);
+}
+
 // A call has the key as it is issued, however long it then waits.
 Call ProcessGroup::with_next_key(const Call& call) {
   Call keyed = call;
@@ -67,7 +72,7 @@ void ProcessGroup::run_behind(const Call& call) {
   const WorkQueues::QueueKey queue = queue_of(call);
   if (!queues_.has_pending(queue)) return carry_out(call);
   const auto work = std::make_shared<Work>(monitor_->share(), name(), call.name());
-  queues_.submit(queue, {work, [this, call] { carry_out(call); }, [] {}});
+  queues_.submit(queue, {work, [this, call] { carry_out_for_caller(call); }, [] {}});
   nxd_status_t interrupt = NXD_OK;
   try {
     work->wait_until_done(nullptr, [&] {
@@ -89,10 +94,10 @@ std::shared_ptr<Work> ProcessGroup::start(const Call& call, Work::Bound bound) {
   if (next_key_.load(std::memory_order_relaxed) != 0) return start(with_next_key(call), bound);
   auto work = std::make_shared<Work>(monitor_->share(), name(), call.name(), bound);
   const auto cancelled = [this, call] {
-    carry_out(call.rejected.empty() ? call.rejected_for("cancelled or destroyed before it began")
-                                    : call);
+    carry_out_for_caller(
+        call.rejected.empty() ? call.rejected_for("cancelled or destroyed before it began") : call);
   };
-  queues_.submit(queue_of(call), {work, [this, call] { carry_out(call); }, cancelled});
+  queues_.submit(queue_of(call), {work, [this, call] { carry_out_for_caller(call); }, cancelled});
   return work;
 }
 
@@ -101,6 +106,7 @@ void ProcessGroup::check_interrupt(const char* operation) const {
 }
 
 void ProcessGroup::wait_for_works() {
+  const BlockedCallers::Wait wait(monitor_->shared().blocked_callers);
   queues_.wait_until_idle([this] {
     monitor_->shared().serve();
     monitor_->shared().interrupt.check("waiting for asynchronous work");

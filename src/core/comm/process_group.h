@@ -70,6 +70,7 @@ class ProcessGroup final : public std::enable_shared_from_this<ProcessGroup> {
  private:
   Call with_next_key(const Call& call);
   void carry_out(const Call& call);
+  void carry_out_for_caller(const Call& call);
   void run_behind(const Call& call);
 
   const std::shared_ptr<GroupMonitor> monitor_;

@@ -107,8 +107,10 @@ bool Work::wait_until_done(const Deadline* deadline, const std::function<void()>
   } const waiting(wait_clock_);
   auto next_poll = Deadline::Clock::now() + kInterruptBeat;
   std::unique_lock<std::mutex> lock(mutex_);
+  const auto shared = shared_;  // null once it is done
+  std::optional<BlockedCallers::Wait> blocked;
+  if (shared) blocked.emplace(shared->blocked_callers);
   while (state_ != State::kDone) {
-    const auto shared = shared_;
     milliseconds beat = kSlowBeat;
     if (shared->interrupt.callback) beat = kInterruptBeat;
     if (shared->store && shared->store->needs_serving()) beat = kServingBeat;

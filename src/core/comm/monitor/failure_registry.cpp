@@ -16,9 +16,10 @@ const char* const kClaims = "lost_claims";
 const char* const kHeard = "lost_heard";  // counts the ranks that know of the published loss
 const char* const kAllHeard = "lost_all_heard";
 
-std::string own_loss_key(int rank) { return "lost_to/" + std::to_string(rank); }
+const char* const kRejections = "rejections";  // counts the ranks that wait in a rejected call
 
 std::string wait_key(int rank) { return "wait/" + std::to_string(rank); }
+std::string own_loss_key(int rank) { return "lost_to/" + std::to_string(rank); }
 
 std::string left_key(int rank) { return "left/" + std::to_string(rank); }
 std::string left_group_key(const std::string& group, int rank) {
@@ -236,7 +237,7 @@ void FailureRegistry::publish_wait(const void* waiter, int awaited) noexcept {
   ask([&] {
     std::lock_guard<std::mutex> lock(waits_mutex_);
     waits_.emplace_back(waiter, awaited);
-    if (waits_.size() == 1) store_->set(wait_key(rank_), std::to_string(awaited));
+    if (waits_.size() == 1) write_wait();
   });
 }
 
@@ -245,23 +246,43 @@ void FailureRegistry::clear_wait(const void* waiter) noexcept {
     std::lock_guard<std::mutex> lock(waits_mutex_);
     const bool published = !waits_.empty() && waits_.front().first == waiter;
     std::erase_if(waits_, [&](const auto& wait) { return wait.first == waiter; });
-    if (!published) return;
-    store_->set(wait_key(rank_), waits_.empty() ? "" : std::to_string(waits_.front().second));
+    if (published) write_wait();
   });
+}
+
+// With the lock held.
+void FailureRegistry::write_wait() {
+  store_->set(wait_key(rank_),
+              waits_.empty() ? "" : text(waits_.front().second, " ", ++published_waits_));
+}
+
+void FailureRegistry::begin_rejection() noexcept {
+  ask([&] { store_->add(kRejections, 1); });
+}
+
+void FailureRegistry::end_rejection() noexcept {
+  ask([&] { store_->add(kRejections, -1); });
+}
+
+bool FailureRegistry::has_rejections() noexcept {
+  bool found = false;
+  ask([&] { found = store_->get(kRejections).value_or("0") != "0"; });
+  return found;
 }
 
 void FailureRegistry::leave_before_joining(Store& world, int rank) {
   world.set(kPrefix + left_key(rank), "1");
 }
 
-std::optional<int> FailureRegistry::awaited_by(int rank) {
-  std::optional<int> awaited;
+std::optional<FailureRegistry::Wait> FailureRegistry::wait_of(int rank) {
+  std::optional<Wait> wait;
   ask([&] {
-    const auto value = store_->get(wait_key(rank));
-    const auto number = env::parse_int(value.value_or(""));
-    if (number && *number >= 0 && *number < world_size_) awaited = static_cast<int>(*number);
+    std::string value = store_->get(wait_key(rank)).value_or("");
+    const auto number = env::parse_int(value.substr(0, value.find(' ')));
+    if (!number || *number < 0 || *number >= world_size_) return;
+    wait = Wait{static_cast<int>(*number), std::move(value)};
   });
-  return awaited;
+  return wait;
 }
 
 FailureRegistry::Culprit FailureRegistry::find_culprit(int awaited) noexcept {
@@ -270,16 +291,33 @@ FailureRegistry::Culprit FailureRegistry::find_culprit(int awaited) noexcept {
     std::set<int> seen;
     int current = awaited;
     for (;;) {
-      const auto next = awaited_by(current);
+      const auto wait = wait_of(current);
       if (silent_) return {lost_with_store_, true};
-      if (!next) return {current, current == awaited};
-      if (*next == rank_) return {awaited, true};
+      if (!wait) return {current, current == awaited};
+      if (wait->awaited == rank_) return {awaited, true};
       if (!seen.insert(current).second) return {awaited, false};
-      current = *next;
+      current = wait->awaited;
     }
   } catch (...) {
     return {awaited, true};
   }
+}
+
+std::string FailureRegistry::find_circle(int awaited) noexcept {
+  try {
+    std::string waits;
+    std::set<int> seen;
+    for (int current = awaited; seen.insert(current).second;) {
+      const auto wait = wait_of(current);
+      if (!wait) return {};
+      waits += text(current, " waits for ", wait->text, "; ");
+      if (wait->awaited == rank_) return waits;
+      current = wait->awaited;
+    }
+  } catch (...) {
+    // As if there were none: the timeout ends the call.
+  }
+  return {};
 }
 
 }  // namespace nxd

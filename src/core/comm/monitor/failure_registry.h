@@ -28,6 +28,10 @@ struct Loss {
 // A rank that has been waiting for long publishes the rank that it waits for. When waits time out,
 // these edges lead to the rank that waits for no other: the one to blame.
 //
+// A rank that rejects a call waits for its peers to come to it. They may have needed nothing of it
+// there, and wait for it in another call. So while some rank has rejected a call, ranks publish
+// whom they wait for at once, and the edges show it that it waits for itself.
+//
 // Methods that ask the store run on the caller's thread, and never throw.
 class FailureRegistry {
  public:
@@ -69,6 +73,14 @@ class FailureRegistry {
   };
   Culprit find_culprit(int awaited) noexcept;
 
+  // Counts this rank among those that wait in a call that they have rejected.
+  void begin_rejection() noexcept;
+  void end_rejection() noexcept;
+  bool has_rejections() noexcept;
+  // The waits that lead from an awaited rank back to this one; "" when they do not. The same text
+  // later on says that none of them has ended meanwhile.
+  std::string find_circle(int awaited) noexcept;
+
   // Publishes that this rank is lost to the others, on purpose. It does not count as a loss here.
   void announce_abort() noexcept;
   // Publishes that this rank has left: the world, once, or one group of it, by its key. A rank
@@ -90,7 +102,12 @@ class FailureRegistry {
   Loss first_cause(Loss loss);
   int listeners_to(int lost) const;
   void count_as_hearer(int lost);
-  std::optional<int> awaited_by(int rank);
+  struct Wait {
+    int awaited;
+    std::string text;  // tells it from earlier ones
+  };
+  std::optional<Wait> wait_of(int rank);
+  void write_wait();
   bool serves_elsewhere() const { return server_rank_ >= 0 && server_rank_ != rank_; }
   bool may_be_silent() const { return lost_with_store_ >= 0 && lost_with_store_ != rank_; }
   Loss silent_store() const;
@@ -112,6 +129,7 @@ class FailureRegistry {
   std::optional<Loss> loss_;
   std::mutex waits_mutex_;                          // held while the store is told
   std::vector<std::pair<const void*, int>> waits_;  // the first is the published one
+  uint64_t published_waits_ = 0;
 };
 
 }  // namespace nxd

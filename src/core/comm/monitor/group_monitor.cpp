@@ -6,6 +6,7 @@
 #include <thread>
 
 #include "core/base/log.h"
+#include "core/comm/monitor/blocked_callers.h"
 #include "core/comm/monitor/wait_clock.h"
 #include "core/comm/store/store_rate_limit.h"
 
@@ -16,11 +17,14 @@ using std::chrono::milliseconds;
 
 constexpr auto kFirstPause = milliseconds(40);
 constexpr auto kLongestPause = milliseconds(2000);
-// A poll asks for a loss, and whether the awaited rank has left the world or the group.
-constexpr int kRequestsPerPoll = 3;
+// A poll asks for a loss, whether the awaited rank has left the world or the group, and whether a
+// call was rejected.
+constexpr int kRequestsPerPoll = 4;
 constexpr auto kShortestStoreTimeout = milliseconds(200);
 // Data that a peer sent before it left may still be on its way.
 constexpr auto kDepartureGrace = milliseconds(500);
+// And what a peer waits for.
+constexpr auto kCircleGrace = milliseconds(500);
 
 // Uses the general TLS model: a library of the initial-exec model needs room in the program's own
 // block, which has little to spare, and cannot be loaded once the program runs.
@@ -152,6 +156,10 @@ void GroupMonitor::end(Scope& call) noexcept {
   if (call.wait_published_ && !shared_->failures->lost()) {
     const StoreTimeout bounded = store_timeout();
     shared_->failures->clear_wait(&call);
+  }
+  if (call.rejection_counted_ && !shared_->failures->lost()) {
+    const StoreTimeout bounded = store_timeout();
+    shared_->failures->end_rejection();
   }
   const auto took = recent_time() - call.start_;
   flight_record_.end(call.ticket_,
@@ -309,15 +317,49 @@ void GroupMonitor::poll(int awaited) {
     check_running();
     check_failure();
     check_departure(awaited);
+    check_rejection(call, awaited);
     call.poll_pause_ = std::min(call.poll_pause_ * 3 / 2, longest_pause(call));
     call.next_poll_ = now + call.poll_pause_;
   }
   const int64_t waited = waited_ms(call);
-  if (!call.wait_published_ && waited >= timeout_share(call.timeout_ms_, 1, 8)) {
-    failures.publish_wait(&call, awaited);
-    call.wait_published_ = true;
-  }
+  if (waited >= timeout_share(call.timeout_ms_, 1, 8)) publish_wait(call, awaited);
   if (waited >= call.timeout_ms_) timed_out(awaited);
+}
+
+void GroupMonitor::publish_wait(Scope& call, int awaited) {
+  if (call.wait_published_) return;
+  shared_->failures->publish_wait(&call, awaited);
+  call.wait_published_ = true;
+}
+
+// A forward pass without a collective that one rank rejects, and its peers do not, is an example:
+// they are told in the next call of the group, unless they wait for this rank in another group
+// first. Then nobody can go on. All ranks of such a circle are at other calls than their peers, so
+// the world is lost to them.
+void GroupMonitor::check_rejection(Scope& call, int awaited) {
+  // The caller of a work may be on its way to what the peers wait for.
+  if (!BlockedCallers::is_blocked()) return;
+  FailureRegistry& failures = *shared_->failures;
+  const bool rejects = !call.rejection_.empty();
+  if (rejects && !call.rejection_counted_) {
+    failures.begin_rejection();
+    call.rejection_counted_ = true;
+  }
+  if (rejects || failures.has_rejections()) publish_wait(call, awaited);
+  if (!rejects) return;
+  std::string circle = failures.find_circle(awaited);
+  const auto now = Deadline::Clock::now();
+  if (circle.empty() || circle != call.circle_) {
+    call.circle_ = std::move(circle);
+    call.circle_at_ = now;
+    return;
+  }
+  if (now - call.circle_at_ < kCircleGrace) return;
+  failures.report({NXD_ERROR_PEER_LOST, world_rank_,
+                   text("rejected ", call.operation_, " #", call.sequence_, " on group \"", name_,
+                        "\", to which rank ", awaited,
+                        " did not come, for it waits elsewhere: ", call.rejection_)});
+  fail_with_loss();
 }
 
 void GroupMonitor::wait_ended() {
@@ -348,10 +390,7 @@ void GroupMonitor::check_departure(int awaited) {
 void GroupMonitor::timed_out(int awaited) {
   Scope& call = current();
   FailureRegistry& failures = *shared_->failures;
-  if (!call.wait_published_) {
-    failures.publish_wait(&call, awaited);
-    call.wait_published_ = true;
-  }
+  publish_wait(call, awaited);
   const int64_t grace = timeout_share(call.timeout_ms_, 9, 8);
   const int64_t last = timeout_share(call.timeout_ms_, 7, 4);
   for (;;) {

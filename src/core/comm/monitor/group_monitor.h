@@ -81,6 +81,10 @@ class GroupMonitor {
     Deadline::Clock::time_point next_poll_;
     std::chrono::milliseconds poll_pause_{0};
     bool wait_published_ = false;
+    std::string rejection_;  // why this rank rejects the call; "" when it does not
+    bool rejection_counted_ = false;
+    std::string circle_;  // of waits, from this rank to itself, as found at circle_at_
+    Deadline::Clock::time_point circle_at_;
     int departed_ = -1;  // rank that was found to have left, at departed_at_
     Deadline::Clock::time_point departed_at_;
   };
@@ -94,6 +98,9 @@ class GroupMonitor {
 
   // Fails when the group has failed, was aborted, or the world has lost a rank.
   void check_running();
+  // This rank rejects the call in progress, and goes on to wait for its peers, who are told when
+  // they come to it.
+  void note_rejection(const std::string& why) { current().outermost_->rejection_ = why; }
   // To be called every few tens of milliseconds while waiting for a rank. Fails when there is no
   // use in waiting on.
   void poll(int awaited);
@@ -136,6 +143,8 @@ class GroupMonitor {
   void plan_polls(Scope& call) const;
   static int64_t waited_ms(const Scope& call);
   void check_departure(int awaited);
+  void publish_wait(Scope& call, int awaited);
+  void check_rejection(Scope& call, int awaited);
   [[noreturn]] void timed_out(int awaited);
   [[noreturn]] void fail_with_loss();
   void poison(const Error& error) noexcept;

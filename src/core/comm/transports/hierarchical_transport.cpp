@@ -67,6 +67,7 @@ HierarchicalTransport::HierarchicalTransport(std::shared_ptr<GroupMonitor> monit
 void HierarchicalTransport::agree(const Call& call) {
   std::optional<Rejection> found;
   if (std::string why = call.rejection(rank_, size()); !why.empty()) {
+    monitor_->note_rejection(why);
     found = Rejection{monitor_->world_rank(), false, std::move(why)};
   }
   found = neighbours_->compare(call, found);

@@ -42,12 +42,50 @@ void causes_without_end(void**) {
   }
 }
 
+void circles(void**) {
+  const auto store = std::make_shared<nxd::LocalStore>();
+  FailureRegistry own(store, 0, kSize, -1, -1), next(store, 1, kSize, -1, -1);
+  FailureRegistry last(store, 2, kSize, -1, -1);
+  const int first_call = 0, second_call = 0;
+  assert_string_equal(own.find_circle(1).c_str(), "");
+  next.publish_wait(&first_call, 2);
+  assert_string_equal(own.find_circle(1).c_str(), "");
+  last.publish_wait(&first_call, 0);
+  const std::string circle = own.find_circle(1);
+  assert_string_not_equal(circle.c_str(), "");
+  assert_string_equal(own.find_circle(1).c_str(), circle.c_str());
+  // A wait that has ended, and the next one for the same rank.
+  last.clear_wait(&first_call);
+  assert_string_equal(own.find_circle(1).c_str(), "");
+  last.publish_wait(&second_call, 0);
+  assert_string_not_equal(own.find_circle(1).c_str(), circle.c_str());
+  assert_string_not_equal(own.find_circle(1).c_str(), "");
+  // One that this rank is no part of.
+  last.clear_wait(&second_call);
+  last.publish_wait(&first_call, 1);
+  assert_string_equal(own.find_circle(1).c_str(), "");
+}
+
+void rejections(void**) {
+  const auto store = std::make_shared<nxd::LocalStore>();
+  FailureRegistry own(store, 0, kSize, -1, -1), other(store, 1, kSize, -1, -1);
+  assert_false(other.has_rejections());
+  own.begin_rejection();
+  other.begin_rejection();
+  own.end_rejection();
+  assert_true(own.has_rejections());
+  other.end_rejection();
+  assert_false(own.has_rejections());
+}
+
 }  // namespace
 
 int main() {
   const CMUnitTest tests[] = {
       cmocka_unit_test(word_that_is_not_said),
       cmocka_unit_test(causes_without_end),
+      cmocka_unit_test(circles),
+      cmocka_unit_test(rejections),
   };
   return cmocka_run_group_tests(tests, nullptr, nullptr);
 }

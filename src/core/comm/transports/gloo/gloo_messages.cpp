@@ -31,6 +31,7 @@ GlooMessages::Envelope GlooMessages::envelope(const Call& call) const {
   own.header = call.header(0);
   const std::string why = call.rejection(link_.rank(), link_.size());
   if (!why.empty()) {
+    link_.monitor().note_rejection(why);
     own.header.reject({link_.monitor().world_rank(), false, why}, own.body, sizeof own.body);
   }
   return own;

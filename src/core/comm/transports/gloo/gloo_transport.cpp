@@ -71,6 +71,7 @@ size_t GlooTransport::agree(const Call& call, size_t parts) {
   std::optional<Rejection> own;
   size_t bytes = 0;
   if (std::string why = call.rejection(rank(), size()); !why.empty()) {
+    monitor_.note_rejection(why);
     own = Rejection{monitor_.world_rank(), false, std::move(why)};
   } else {
     bytes = call.bytes(parts);

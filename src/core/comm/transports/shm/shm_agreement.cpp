@@ -33,6 +33,7 @@ ShmAgreement::Protocol ShmAgreement::agree(const Call& call, size_t send_bytes,
   if (why.empty()) {
     post(call, send_bytes, receive_bytes, may_copy);
   } else {
+    link_.monitor().note_rejection(why);
     post_rejection(call, {link_.monitor().world_rank(), false, why});
   }
   post_digest();

@@ -60,6 +60,7 @@ ShmMessageDescriptor ShmMessages::describe(const Call& call) const {
   message.tag = call.tag;
   const std::string why = call.rejection(link_.rank(), link_.size());
   if (!why.empty()) {
+    monitor_.note_rejection(why);
     message.header.reject({monitor_.world_rank(), false, why}, message.reason,
                           sizeof message.reason);
   }
