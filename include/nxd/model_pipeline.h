@@ -160,7 +160,7 @@ NXD_API nxd_status_t nxd_pp_get_losses(nxd_pp_t* pp, double* losses, size_t cap,
 
 /** [local] Reduces gradients during training runs: the ddp is off for all microbatches but the
  *  last. NULL ends that. The pipeline does not keep the ddp alive: set NULL before the ddp is
- *  destroyed.
+ *  destroyed. While nxd_ddp_set_sync is off, gradients of runs add up, and none is reduced.
  *  @param ddp  over nxd_pp_get_local_module.
  *  @since 0.1 */
 NXD_API nxd_status_t nxd_pp_set_ddp(nxd_pp_t* pp, nxd_ddp_t* ddp);

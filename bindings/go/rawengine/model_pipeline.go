@@ -252,7 +252,8 @@ func PPGetLosses(pp *raw.PP, losses *float64, cap int) (countOut int, err error)
 
 // PPSetDDP is nxd_pp_set_ddp. Reduces gradients during training runs: the ddp is off for all
 // microbatches but the last. NULL ends that. The pipeline does not keep the ddp alive: set NULL
-// before the ddp is destroyed. [local]
+// before the ddp is destroyed. While nxd_ddp_set_sync is off, gradients of runs add up, and none is
+// reduced. [local]
 func PPSetDDP(pp *raw.PP, ddp *raw.DDP) error {
 	return raw.TakeError(unsafe.Pointer(C.nxdgo_pp_set_ddp((*C.nxd_pp_t)(unsafe.Pointer(pp)), (*C.nxd_ddp_t)(unsafe.Pointer(ddp)))))
 }

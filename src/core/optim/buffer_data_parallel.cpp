@@ -74,7 +74,7 @@ BufferDataParallel::BufferDataParallel(std::shared_ptr<Context> context,
 }
 
 void BufferDataParallel::check_sync() const {
-  check_state(sync_, "nxd_ddp_set_sync is off: gradients add up, and none is complete");
+  check_state(sync(), "nxd_ddp_set_sync is off: gradients add up, and none is complete");
 }
 
 void BufferDataParallel::mark_ready(size_t index) {

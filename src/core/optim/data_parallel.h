@@ -38,8 +38,11 @@ class DataParallel {
   // Null but for ZeRO stage 1.
   const std::shared_ptr<ParameterGather>& gather() const { return gather_; }
 
-  bool sync() const { return sync_; }
-  virtual void set_sync(bool sync) { sync_ = sync; }
+  // False: gradients add up, and none is reduced.
+  bool sync() const { return sync_ && !holds_; }
+  void set_sync(bool sync) { sync_ = sync; }
+  // A pipeline's part in it: true for all microbatches of a run but the last.
+  void set_holds(bool holds) { holds_ = holds; }
   uint64_t buffer_bytes() const;
 
   // See nxd_ddp_mark_ready, _mark_unused, _rebind, _mark_reloaded, _set_placements and _set_shards:
@@ -69,7 +72,9 @@ class DataParallel {
   std::shared_ptr<ParameterSource> source_;
   std::shared_ptr<GradientReducer> reducer_;
   std::shared_ptr<ParameterGather> gather_;
-  bool sync_ = true;
+
+ private:
+  bool sync_ = true, holds_ = false;
 };
 
 // See nxd_ddp_finish. Gives the norm.

@@ -292,7 +292,7 @@ void ModuleDataParallel::on_gradient(size_t index) {
                 "nxd_ddp_finish or nxd_optimizer_step after it; gradients of this step are lost");
   }
   parameters_->take_gradient(index);
-  if (sync_) reducer_->mark_ready(index);
+  if (sync()) reducer_->mark_ready(index);
 }
 
 void ModuleDataParallel::release() noexcept {

@@ -152,11 +152,11 @@ void ModuleStages::end_run(bool) noexcept {
   stashes_.clear();
   batch_.clear();
   root_->context()->set_step(step_, 0);
-  set_sync(true);
+  hold_gradients(false);
 }
 
-void ModuleStages::set_sync(bool on) const {
-  if (const auto ddp = ddp_.lock()) ddp->set_sync(on);
+void ModuleStages::hold_gradients(bool on) const {
+  if (const auto ddp = ddp_.lock()) ddp->set_holds(on);
 }
 
 Module::Tensors ModuleStages::root_inputs(int chunk, int microbatch) const {
@@ -326,7 +326,7 @@ PipelineBuffers ModuleStages::backward(const TaskPlace& place, const PipelineBuf
   // Input gradients come in the order of the microbatches. With the last ones those gradients are
   // complete that no weight task adds to.
   const bool last_inputs = place.microbatch == shape_.microbatches - 1;
-  set_sync(place.last || last_inputs);
+  hold_gradients(!place.last && !last_inputs);
   if (whole) {
     differentiate(place.chunk, place.microbatch, stash, grad_outputs);
   } else {
@@ -349,7 +349,7 @@ void ModuleStages::weight_gradients(const TaskPlace& place) {
   check_internal(found != stashes_.end() && found->second.deferred,
                  "weight gradients without their backward pass");
   root_->context()->set_step(step_, place.microbatch);
-  set_sync(place.last);
+  hold_gradients(!place.last);
   DeferredGradients& deferred = *found->second.deferred;
   deferred.run();
   for (const std::string& name : deferred.unsplit()) {

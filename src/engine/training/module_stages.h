@@ -87,7 +87,8 @@ class ModuleStages : public PipelineStages {
   std::unique_ptr<DeferredGradients> make_deferred(int chunk) const;
   // The last microbatch completes no gradient that a weight task of an earlier one is to add to.
   void await_weight_tasks(int chunk, DeferredGradients& last) const;
-  void set_sync(bool on) const;
+  // Lets gradients of the ddp add up, for all microbatches but the last.
+  void hold_gradients(bool on) const;
 
   std::shared_ptr<Module> root_;
   PipelineShape shape_;

@@ -167,7 +167,7 @@ extern "C" {
 
     /// [local] Reduces gradients during training runs: the ddp is off for all microbatches but the
     /// last. NULL ends that. The pipeline does not keep the ddp alive: set NULL before the ddp is
-    /// destroyed.
+    /// destroyed. While nxd_ddp_set_sync is off, gradients of runs add up, and none is reduced.
     /// @param ddp  over nxd_pp_get_local_module.
     /// @since 0.1
     pub fn nxd_pp_set_ddp(pp: *mut nxd_pp_t, ddp: *mut nxd_ddp_t) -> nxd_status_t;
