@@ -1,11 +1,21 @@
 #pragma once
 
+#include <ATen/core/Tensor.h>
+#include <c10/core/DispatchKeySet.h>
+#include <c10/core/Scalar.h>
+
 namespace nxd {
 
 // Replaces kernels of libtorch that give wrong values, in the whole process, from the first call
-// on: those of 1.13 that take the elements of a transposed tensor in the order in which they lie.
+// on. Two of 1.13 take the elements of a transposed tensor in the order in which they lie:
 //   gelu_backward (f32, not the tanh form): its gradient, where the input is contiguous
 //   masked_scatter_: the tensor that it writes to
+// One multiplies what it is to ignore, which may be NaN, by a beta of 0:
+//   baddbmm: what its result's memory holds before, where matrices are small
 void mend_kernels();
+
+// The functional baddbmm as mended. It is registered along with the library's own products.
+at::Tensor mended_baddbmm(c10::DispatchKeySet keys, const at::Tensor& self, const at::Tensor& a,
+                          const at::Tensor& b, const at::Scalar& beta, const at::Scalar& alpha);
 
 }  // namespace nxd

@@ -156,7 +156,7 @@ at::Tensor baddbmm(c10::DispatchKeySet keys, const at::Tensor& self, const at::T
                     is_dense_on_cpu(self) && self.scalar_type() == a.scalar_type() &&
                     a.scalar_type() != at::kBFloat16 &&
                     at::is_expandable_to(self.sizes(), {a.size(0), a.size(1), b.size(2)});
-  if (!ours) return at::_ops::baddbmm::redispatch(keys_below_select(keys), self, a, b, beta, alpha);
+  if (!ours) return mended_baddbmm(keys, self, a, b, beta, alpha);
   at::Tensor out = product.empty_result();
   out.copy_(self.expand(out.sizes()));
   product.run(out, true);
@@ -169,13 +169,16 @@ void register_products() {
   alignas(torch::Library) static unsigned char place[sizeof(torch::Library)];
   static std::once_flag once;
   std::call_once(once, [] {
-    if (at::hasMKL() || env::plain_kernels()) return;
     auto* library =
         new (place) torch::Library(torch::Library::IMPL, "aten", kSelectKey, __FILE__, __LINE__);
+    if (at::hasMKL() || env::plain_kernels()) {
+      library->impl("baddbmm", TORCH_FN(mended_baddbmm));
+      return;
+    }
+    library->impl("baddbmm", TORCH_FN(baddbmm));
     library->impl("mm", TORCH_FN(mm));
     library->impl("bmm", TORCH_FN(bmm));
     library->impl("addmm", TORCH_FN(addmm));
-    library->impl("baddbmm", TORCH_FN(baddbmm));
   });
 }
 
