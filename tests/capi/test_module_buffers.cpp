@@ -117,6 +117,55 @@ void cast_and_moved(void**) {
   });
 }
 
+Tensor part_of(const Tensor& x, int64_t start, int64_t length) {
+  nxd_op_t* op = nullptr;
+  nxd_tensor_t* out = nullptr;
+  NXD_TEST_OK(nxd_op_create("narrow", "", &op));
+  NXD_TEST_OK(nxd_op_set_tensor(op, "self", x.get()));
+  NXD_TEST_OK(nxd_op_set_int(op, "dim", 0));
+  NXD_TEST_OK(nxd_op_set_int(op, "start", start));
+  NXD_TEST_OK(nxd_op_set_int(op, "length", length));
+  if (NXD_TEST_OK(nxd_op_run(op))) NXD_TEST_OK(nxd_op_share_tensor(op, 0, &out));
+  nxd_op_destroy(op);
+  return Tensor(out);
+}
+
+void add_one(const Tensor& x) {
+  const Tensor one = floats({1});
+  nxd_tensor_t *in[] = {x.get(), one.get()}, *sum = nullptr;
+  NXD_TEST_OK(nxd_op_call("add_", "Tensor", in, 2, &sum, 1));
+  nxd_tensor_destroy(sum);
+}
+
+// Buffers that are parts of one tensor, with elements in common, have them after a cast, too. The
+// recorded device has no views, so that a move to it is rejected, and changes nothing.
+void views_of_one_tensor(void**) {
+  on_ranks<int>(Layout{1}, 3, [&](nxd_context_t* ctx) {
+    const Tree tree(ctx, 5);
+    const Tensor whole = floats({1, 2, 3, 4, 5, 6});
+    const Tensor first = part_of(whole, 1, 3), second = part_of(whole, 2, 3);
+    const Tensor apart = part_of(whole, 5, 1);
+    nxd_module_t* norm = tree.norm.get();
+    NXD_TEST_OK(nxd_module_add_buffer(norm, "first", first.get(), 1));
+    NXD_TEST_OK(nxd_module_add_buffer(norm, "second", second.get(), 1));
+    NXD_TEST_OK(nxd_module_add_buffer(norm, "again", second.get(), 0));
+    NXD_TEST_OK(nxd_module_add_buffer(norm, "apart", apart.get(), 1));
+    NXD_TEST_REFUSED(nxd_move_model_to_device(tree.root.get(), NXD_DEVICE_XLA),
+                     NXD_ERROR_UNSUPPORTED, "buffers norm.first and norm.second have elements");
+    NXD_TEST_OK(nxd_module_cast(tree.root.get(), NXD_DTYPE_F64));
+    NXD_TEST_CHECK(dtype_of(tree.buffer("norm.first")) == NXD_DTYPE_F64);
+    add_one(tree.buffer("norm.first"));
+    NXD_TEST_CHECK(values(tree.buffer("norm.first").get()) == (std::vector<double>{3, 4, 5}));
+    NXD_TEST_CHECK(values(tree.buffer("norm.second").get()) == (std::vector<double>{4, 5, 5}));
+    add_one(tree.buffer("norm.again"));
+    NXD_TEST_CHECK(values(tree.buffer("norm.second").get()) == (std::vector<double>{5, 6, 6}));
+    NXD_TEST_CHECK(values(tree.buffer("norm.first").get()) == (std::vector<double>{3, 5, 6}));
+    NXD_TEST_CHECK(values(tree.buffer("norm.apart").get()) == std::vector<double>{6});
+    NXD_TEST_CHECK(values(whole.get()) == (std::vector<double>{1, 2, 3, 4, 5, 6}));
+    return 0;
+  });
+}
+
 void refused(void**) {
   on_ranks<int>(Layout{1}, 3, [&](nxd_context_t* ctx) {
     const nxd_status_t argument = NXD_ERROR_INVALID_ARGUMENT;
@@ -273,7 +322,9 @@ void read_as_before_with_recomputation(void**) {
 }  // namespace
 
 int main(void) {
-  const CMUnitTest tests[] = {cmocka_unit_test(saved_and_loaded), cmocka_unit_test(cast_and_moved),
+  const CMUnitTest tests[] = {cmocka_unit_test(saved_and_loaded),
+                              cmocka_unit_test(cast_and_moved),
+                              cmocka_unit_test(views_of_one_tensor),
                               cmocka_unit_test(refused),
                               cmocka_unit_test(written_once_with_recomputation),
                               cmocka_unit_test(read_as_before_with_recomputation)};

@@ -47,10 +47,13 @@ void add_buffer(Module& module, const std::string& name, const at::Tensor& value
 std::vector<NamedBuffer> named_buffers(const Module& root);
 // True if a write to the one is a write to the other: they lie in one piece of memory.
 bool share_memory(const at::Tensor& a, const at::Tensor& b);
-// Gives the buffers other values, such as ones on another device: what shared one tensor still
-// does. An undefined result leaves the value as it is.
+// Gives the buffers other values, such as ones of another dtype: those that shared a tensor, or
+// were views of one that have elements in common, still do. An undefined result leaves the value as
+// it is.
 void replace_values(const std::vector<NamedBuffer>& buffers,
                     const std::function<at::Tensor(const at::Tensor& value)>& replacement);
+// UNSUPPORTED where some are such views, but of several dtypes, or for a device that has no views.
+void check_views(const std::vector<NamedBuffer>& buffers, bool has_views);
 // By path; INVALID_ARGUMENT with near names when there is none.
 std::shared_ptr<Buffer> find_buffer(const Module& root, const std::string& path);
 

@@ -108,6 +108,7 @@ void move_to_device(const Module& root, nxd_device_t device) {
   for (const NamedParameter& entry : parameters) {
     if (entry.parameter->tensor().device() != target) entry.parameter->check_movable();
   }
+  check_views(named_buffers(root), target.is_cpu() || target.is_meta());
   for (const NamedParameter& entry : parameters) entry.parameter->move_to(target);
   // Buffers keep their values, which nothing could draw anew.
   replace_values(named_buffers(root), [&](const at::Tensor& value) {
@@ -123,6 +124,7 @@ void cast_parameters(Module& root, nxd_dtype_t dtype) {
     entry.parameter->check_uncut("nxd_module_cast");
     entry.parameter->check_movable();
   }
+  check_views(named_buffers(root), true);
   for (const NamedParameter& entry : parameters) entry.parameter->cast_to(target);
   replace_values(named_buffers(root), [&](const at::Tensor& value) {
     const bool changes = value.is_floating_point() && value.scalar_type() != target;
