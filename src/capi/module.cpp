@@ -10,6 +10,7 @@
 #include "engine/module/full_parameter.h"
 #include "engine/module/module_tree.h"
 #include "engine/module/sequential.h"
+#include "engine/ops/collectives.h"
 #include "engine/training/model_state.h"
 
 using namespace nxd;
@@ -23,6 +24,19 @@ const std::vector<std::string>& names_of(const LoadReport& report, nxd_mismatch_
     case NXD_MISMATCH_SHAPE: return report.shape;
     default: fail(NXD_ERROR_INVALID_ARGUMENT, "kind: expected an NXD_MISMATCH_*, got ", kind);
   }
+}
+
+// A forward's inputs, once check has passed. The peers, which go on to the module's layers, are
+// told of arrays that are none in their next call of the tensor-parallel group.
+Module::Tensors inputs_of(const Module& module, nxd_tensor_t* const* inputs, size_t num_inputs,
+                          const std::function<void()>& check) {
+  const auto read = [&] {
+    check();
+    return unwrap_tensors(inputs, num_inputs, "inputs");
+  };
+  const Context& context = *module.context();
+  if (!context.model_parallel_is_initialized()) return read();
+  return check_with_group(*context.parallel().group(NXD_AXIS_TENSOR), "forward", read);
 }
 
 const nxd_parameter_options_t kParameterDefaults = NXD_PARAMETER_OPTIONS_INIT;
@@ -182,9 +196,10 @@ nxd_status_t nxd_module_tie(nxd_module_t* root, const char* owner_path, const ch
 nxd_status_t nxd_module_forward(nxd_module_t* module, nxd_tensor_t* const* inputs,
                                 size_t num_inputs, nxd_tensor_t** outputs, size_t num_outputs) {
   return guard([&] {
-    clear_outputs(outputs, num_outputs, "outputs");
+    if (outputs) clear_outputs(outputs, num_outputs, "outputs");
     Module& self = unwrap(module, "module");
-    wrap_all(self.call(unwrap_tensors(inputs, num_inputs, "inputs"), num_outputs), outputs);
+    const auto check = [&] { clear_outputs(outputs, num_outputs, "outputs"); };
+    wrap_all(self.call(inputs_of(self, inputs, num_inputs, check), num_outputs), outputs);
   });
 }
 
@@ -193,13 +208,16 @@ nxd_status_t nxd_module_forward_tape(nxd_module_t* module, nxd_tensor_t* const* 
                                      nxd_tape_t** out_tape) {
   return guard([&] {
     clear_each(out_tape);
-    clear_outputs(outputs, num_outputs, "outputs");
-    auto& out = output(out_tape, "out_tape");
+    if (outputs) clear_outputs(outputs, num_outputs, "outputs");
     Module& self = unwrap(module, "module");
+    const auto check = [&] {
+      clear_outputs(outputs, num_outputs, "outputs");
+      output(out_tape, "out_tape");
+    };
     auto tape = std::make_unique<nxd_tape>(
-        nxd_tape{Tape(self, unwrap_tensors(inputs, num_inputs, "inputs"), num_outputs)});
+        nxd_tape{Tape(self, inputs_of(self, inputs, num_inputs, check), num_outputs)});
     wrap_all(tape->value.outputs(), outputs);
-    out = tape.release();
+    *out_tape = tape.release();
   });
 }
 
@@ -366,16 +384,18 @@ nxd_status_t nxd_parameter_set_full(nxd_parameter_t* parameter, nxd_tensor_t* fu
 
 nxd_status_t nxd_parameter_gather_full(nxd_parameter_t* parameter, nxd_tensor_t** out_full) {
   return guard([&] {
-    auto& out = output(out_full, "out_full");
-    out = wrap(gather_full(unwrap(parameter, "parameter")));
+    clear_each(out_full);
+    const auto check = [&] { output(out_full, "out_full"); };
+    *out_full = wrap(gather_full(unwrap(parameter, "parameter"), check));
   });
 }
 
 nxd_status_t nxd_parameter_gather_full_grad(nxd_parameter_t* parameter, nxd_tensor_t** out_full) {
   return guard([&] {
-    auto& out = output(out_full, "out_full");
-    const at::Tensor full = gather_full_grad(unwrap(parameter, "parameter"));
-    if (full.defined()) out = wrap(full);
+    clear_each(out_full);
+    const auto check = [&] { output(out_full, "out_full"); };
+    const at::Tensor full = gather_full_grad(unwrap(parameter, "parameter"), check);
+    if (full.defined()) *out_full = wrap(full);
   });
 }
 

@@ -499,6 +499,29 @@ void late_peers(nxd_context_t* ctx, int rank, int size, void*) {
   if (y) NXD_TEST_CHECK(std::isfinite(max_abs(values(y))));
 }
 
+// Arrays and outputs that one rank alone does not give.
+void missing_arrays(nxd_context_t* ctx, int rank, int size, void*) {
+  Makers m;
+  m.linear.input_is_parallel = 1;
+  Module layer;
+  NXD_TEST_OK(m.row()(ctx, layer.out()));
+  const Tensor x = wave({3, 16 / size}, NXD_DTYPE_F32, 1);
+  nxd_tensor_t *in = x.get(), *out = nullptr, *full = nullptr;
+  nxd_parameter_t* weight = nullptr;
+  NXD_TEST_OK(nxd_module_find_parameter(layer.get(), "weight", &weight));
+  const bool mine = rank == size - 1;
+  const char* const told = size > 1 ? "rank " : "";
+  BAD(nxd_module_forward(layer.get(), mine ? nullptr : &in, 1, &out, 1), mine ? "inputs" : told);
+  BAD(nxd_module_forward(layer.get(), &in, 1, mine ? nullptr : &out, 1), mine ? "outputs" : told);
+  nxd_tape_t* tape = nullptr;
+  BAD(nxd_module_forward_tape(layer.get(), &in, 1, &out, 1, mine ? nullptr : &tape),
+      mine ? "out_tape" : told);
+  BAD(nxd_parameter_gather_full(weight, mine ? nullptr : &full), mine ? "out_full" : told);
+  BAD(nxd_parameter_gather_full_grad(weight, mine ? nullptr : &full), mine ? "out_full" : told);
+  NXD_TEST_CHECK(!out && !tape && !full);
+  NXD_TEST_CHECK(!values(layer({x})).empty());
+}
+
 // A key mask of another shape or dtype, on all ranks and on one.
 void key_mask(nxd_context_t* ctx, int rank, int size, void*) {
   Module layer;
@@ -561,12 +584,19 @@ void before_layout(void**) {
 
 int main() {
   const CMUnitTest tests[] = {
-      cmocka_unit_test(on_one<pointers>),         cmocka_unit_test(on_one<structs>),
-      cmocka_unit_test(on_one<common_options>),   cmocka_unit_test(on_one<layer_options>),
-      cmocka_unit_test(on_all_sizes<sizes>),      cmocka_unit_test(on_all_sizes<forwards>),
-      cmocka_unit_test(on_one<local_forwards>),   cmocka_unit_test(on_all_sizes<key_mask>),
-      cmocka_unit_test(before_layout<too_early>), cmocka_unit_test(on_all_sizes<after_destroy>),
-      cmocka_unit_test(on_several<late_peers>),   cmocka_unit_test(on_one<no_values>),
+      cmocka_unit_test(on_one<pointers>),
+      cmocka_unit_test(on_one<structs>),
+      cmocka_unit_test(on_one<common_options>),
+      cmocka_unit_test(on_one<layer_options>),
+      cmocka_unit_test(on_all_sizes<sizes>),
+      cmocka_unit_test(on_all_sizes<forwards>),
+      cmocka_unit_test(on_one<local_forwards>),
+      cmocka_unit_test(on_all_sizes<key_mask>),
+      cmocka_unit_test(before_layout<too_early>),
+      cmocka_unit_test(on_all_sizes<after_destroy>),
+      cmocka_unit_test(on_several<late_peers>),
+      cmocka_unit_test(on_one<no_values>),
+      cmocka_unit_test(on_all_sizes<missing_arrays>),
   };
   return cmocka_run_group_tests_name("bad_calls_layers", tests, nullptr, nullptr);
 }

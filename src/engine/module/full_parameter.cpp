@@ -4,18 +4,30 @@
 
 #include "core/layout/shard_gather.h"
 #include "engine/device/device_tensor.h"
+#include "engine/ops/collectives.h"
 #include "engine/tensor/call_tracer.h"
 #include "engine/tensor/dtype_map.h"
 
 namespace nxd {
 namespace {
 
-at::Tensor gather(const Parameter& parameter, const at::Tensor& local) {
+// communicates: whether the other ranks come to a collective.
+void check_together(const Parameter& parameter, bool communicates, const OwnCheck& check) {
+  if (!check) return;
+  const GroupOfShards& group = parameter.shard_group();
+  if (!communicates || !group) return check();
+  check_with_group(*group, "gather_full", check);
+}
+
+at::Tensor gather(const Parameter& parameter, const at::Tensor& local, const OwnCheck& check = {}) {
   check_not_tracing("the whole value of a parameter");
   at::NoGradGuard no_grad;
   const ShardSpec& shard = parameter.shard();
-  check_argument(!local.is_meta(), "parameter ", parameter.canonical_name(),
-                 ": has no values on the meta device");
+  check_together(parameter, shard.dim() >= 0, [&] {
+    if (check) check();
+    check_argument(!local.is_meta(), "parameter ", parameter.canonical_name(),
+                   ": has no values on the meta device");
+  });
   // Values of the recorded device come to the CPU, where files and callers take them from.
   const at::Tensor own = is_recorded(local) ? local.to(at::kCPU) : local.detach().contiguous();
   if (shard.dim() < 0) return is_recorded(local) ? own : own.clone(at::MemoryFormat::Contiguous);
@@ -27,9 +39,12 @@ at::Tensor gather(const Parameter& parameter, const at::Tensor& local) {
 
 }  // namespace
 
-at::Tensor gather_full(const Parameter& parameter) { return gather(parameter, parameter.tensor()); }
+at::Tensor gather_full(const Parameter& parameter, const OwnCheck& check) {
+  return gather(parameter, parameter.tensor(), check);
+}
 
-at::Tensor gather_full_grad(const Parameter& parameter) {
+at::Tensor gather_full_grad(const Parameter& parameter, const OwnCheck& check) {
+  check_together(parameter, true, check);
   enum : int32_t { kNone, kPlain, kMain };
   const at::Tensor& grad = parameter.gradient();
   int32_t form = !grad.defined() ? kNone : parameter.has_main_grad() ? kMain : kPlain;
