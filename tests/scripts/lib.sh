@@ -4,6 +4,17 @@
 # Go's standard library is compiled once for all tests of all clones: its cache goes by content.
 export GOCACHE=${XDG_CACHE_HOME:-${HOME:-/tmp}/.cache}/nxd/go
 
+# cache_go_packages: those of the binding are compiled once for all clones, too. What the cache goes by must
+# then have no directory of a clone, and it must have the headers, which Go's compiler does not look at.
+cache_go_packages() {
+  PKG_CONFIG_SYSTEM_INCLUDE_PATH=$(pkg-config --variable=includedir nxd-core)
+  PKG_CONFIG_SYSTEM_LIBRARY_PATH=$(pkg-config --variable=libdir nxd-core)
+  export PKG_CONFIG_SYSTEM_INCLUDE_PATH PKG_CONFIG_SYSTEM_LIBRARY_PATH
+  export C_INCLUDE_PATH=$PKG_CONFIG_SYSTEM_INCLUDE_PATH LIBRARY_PATH=$PKG_CONFIG_SYSTEM_LIBRARY_PATH
+  CGO_CFLAGS="-O2 -g -DNXD_HEADERS=$(cd "$C_INCLUDE_PATH" && cat nxd.h nxd/*.h | cksum | cut -d' ' -f1)"
+  export CGO_CFLAGS GOFLAGS="$GOFLAGS -trimpath"
+}
+
 # skip_part WHAT WHY REMEDY: says that a part of a test is left out, in a line that scripts/test lists.
 # REMEDY: "install PACKAGE", or what else would let it run.
 skip_part() {

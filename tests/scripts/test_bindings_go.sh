@@ -15,6 +15,7 @@ work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
 export GOPATH=$work/path GOFLAGS=-p=1 GOPROXY=off GOTOOLCHAIN=local GOENV=off
 export NXD_CPU_MODE=1 OMP_NUM_THREADS=1 NXD_TIMEOUT_MS=120000
+cache_go_packages
 limit=3000
 cd "$source/bindings/go"
 
@@ -74,9 +75,9 @@ for schedule in 1f1b gpipe zero_bubble; do
   cmp <(losses "$work/stages.one.out") <(losses "$work/stages.out")
 done
 program() { timeout 300 "$work/$1" "${@:2}"; }
-[[ -z $c ]] || compare_programs "$source" "$c" "$work"
+[[ -z $c ]] || compare_programs "$source" "$build/programs_in_c" "$work"
 lazy() { program lazy_mlp && program lazy_ddp; }
-[[ -z $c ]] || compare_lazy_programs "$c" "$work" 2 lazy
+[[ -z $c ]] || compare_lazy_programs "$build/programs_in_c" "$work" 2 lazy
 if [[ -x $c/embed_zero1 ]]; then
   run embed_zero1 "$nxdrun" -n 2 "$c/embed_zero1"
   cmp <(losses "$work/embed_zero1.out") <(losses "$work/zero1.out")

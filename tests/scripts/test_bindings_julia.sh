@@ -39,7 +39,7 @@ case $part in
     trap 'rm -rf "$work"' EXIT
     # They are short: to interpret them takes less time than to compile them.
     program() { run -t 1 -O0 --compile=min "$package/examples/$1.jl" "${@:2}"; }
-    [[ -z $NXD_C_EXAMPLES ]] || compare_programs "$source" "$NXD_C_EXAMPLES" "$work"
+    [[ -z $NXD_C_EXAMPLES ]] || compare_programs "$source" "$build/programs_in_c" "$work"
     # One process, and one rank, since Julia takes longer to start than they take to run.
     lazy() {
       RANK=0 WORLD_SIZE=1 run -t 1 -O0 -e 'using NXD
@@ -49,7 +49,7 @@ case $part in
           flush(stdout)
         end' "$package"/examples/lazy_{mlp,ddp}.jl
     }
-    [[ -z $NXD_C_EXAMPLES ]] || compare_lazy_programs "$NXD_C_EXAMPLES" "$work" 1 lazy
+    [[ -z $NXD_C_EXAMPLES ]] || compare_lazy_programs "$build/programs_in_c" "$work" 1 lazy
     ;;
   *) echo "test_bindings_julia.sh: $part is no part" >&2; exit 2 ;;
 esac

@@ -44,7 +44,7 @@ done
 grep -hE '^skip: ' "$work"/*.log | sort -u || true
 lazy() { program lazy_mlp && program lazy_ddp; }
 if [[ $status == 0 && -n $NXD_C_EXAMPLES ]]; then
-  compare_programs "$1" "$NXD_C_EXAMPLES" "$work"
-  compare_lazy_programs "$NXD_C_EXAMPLES" "$work" 2 lazy
+  compare_programs "$1" "$2/programs_in_c" "$work"
+  compare_lazy_programs "$2/programs_in_c" "$work" 2 lazy
 fi
 exit $status

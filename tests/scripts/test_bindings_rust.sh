@@ -33,9 +33,9 @@ if [[ -x $(dirname "$(command -v cargo)")/cargo-clippy ]]; then
 fi
 
 program() { timeout 300 "$CARGO_TARGET_DIR/debug/examples/$1" "${@:2}"; }
-[[ -z $examples ]] || compare_programs "$1" "$examples" "$work"
+[[ -z $examples ]] || compare_programs "$1" "$2/programs_in_c" "$work"
 lazy() { program lazy_mlp && program lazy_ddp; }
-[[ -z $examples ]] || compare_lazy_programs "$examples" "$work" 2 lazy
+[[ -z $examples ]] || compare_lazy_programs "$2/programs_in_c" "$work" 2 lazy
 
 # Without the engine there is no libtorch in the process.
 cargo build --quiet --offline --locked -p nxd --no-default-features --example show_error

@@ -13,6 +13,7 @@ trap 'rm -rf "$work"' EXIT
 documents=$(find "$NXD_PREFIX/share/doc" -maxdepth 1 -name 'nxd*')
 export GOPATH=$work/path GOFLAGS=-p=1 GOPROXY=off GOTOOLCHAIN=local GOENV=off
 export NXD_CPU_MODE=1 OMP_NUM_THREADS=1 NXD_TIMEOUT_MS=60000
+cache_go_packages
 cd "$documents/examples/go"
 unformatted=$(gofmt -l .)
 [[ -z $unformatted ]] || { echo "not as gofmt has it: $unformatted"; exit 1; }

@@ -1,6 +1,7 @@
 package engine_test
 
 import (
+	"os"
 	"path/filepath"
 	"runtime"
 	"testing"
@@ -11,10 +12,19 @@ import (
 	"libnxd.org/nxd/internal/ranks"
 )
 
-const (
-	many  = 10000
-	slack = 4 << 20
+// A leak of 420 bytes for each object is found in both forms.
+var (
+	many  = long(10000, 5000)
+	slack = int64(long(4<<20, 2<<20))
 )
+
+// long is n in the long form of the tests.
+func long(n, short int) int {
+	if os.Getenv("NXD_LONG") == "1" {
+		return n
+	}
+	return short
+}
 
 func twice[T interface{ Close() }](t *testing.T, make func() (T, error)) {
 	t.Helper()
@@ -31,7 +41,7 @@ func twice[T interface{ Close() }](t *testing.T, make func() (T, error)) {
 	})
 }
 
-// Making and dropping objects, ten thousand of each kind, takes no memory.
+// Making and dropping objects, five thousand of each kind, takes no memory. NXD_LONG=1: ten thousand.
 func TestEndurance(t *testing.T) {
 	if testing.Short() {
 		t.Skip("measures memory")
