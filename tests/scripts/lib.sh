@@ -4,8 +4,8 @@
 # Go's standard library is compiled once for all tests of all clones: its cache goes by content.
 export GOCACHE=${XDG_CACHE_HOME:-${HOME:-/tmp}/.cache}/nxd/go
 
-# cache_go_packages: those of the binding are compiled once for all clones, too. What the cache goes by must
-# then have no directory of a clone, and it must have the headers, which Go's compiler does not look at.
+# cache_go_packages: those of the binding are compiled once for all clones, too. The cache's key must then
+# have no directory of a clone, and the headers, which Go leaves out of it.
 cache_go_packages() {
   PKG_CONFIG_SYSTEM_INCLUDE_PATH=$(pkg-config --variable=includedir nxd-core)
   PKG_CONFIG_SYSTEM_LIBRARY_PATH=$(pkg-config --variable=libdir nxd-core)

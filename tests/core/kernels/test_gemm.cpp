@@ -372,7 +372,8 @@ void bad_arguments_are_refused(void**) {
 int main() {
   if (std::getenv("ONEDNN_MAX_CPU_ISA") != nullptr && !__builtin_cpu_supports("avx512f")) {
     std::puts(
-        "skip: gemm without AVX-512: the processor has none, and test_gemm forms the same products; "
+        "skip: gemm without AVX-512: the processor has none, and test_gemm forms the same "
+        "products; "
         "run it on one that has");
     return 77;
   }
