@@ -14,7 +14,11 @@ case $part in
   julia) [[ -x ${NXD_JULIA:-/opt/julia15/bin/julia} ]] || command -v julia > /dev/null ||
     skip "julia is missing" "install it with scripts/install_julia" ;;
   python) need_python cffi numpy ;;
-  rust) need_commands cargo rustc pkg-config ;;
+  rust)
+    need_commands cargo rustc pkg-config
+    # It is built once, and no debugger reads it.
+    export CARGO_INCREMENTAL=0 CARGO_PROFILE_DEV_DEBUG=0
+    ;;
   *) echo "no needs are known of tests/consumers/$part"; exit 1 ;;
 esac
 work=$(mktemp -d)
