@@ -12,11 +12,14 @@ end
 numbers(text, pattern) = [parse(Float64, m.captures[1]) for m in eachmatch(pattern, text)]
 const loss = r"step +\d+(?:/\d+)? +loss +([0-9.e-]+)"
 
+# Programs with few calls take less time to interpret than to compile.
+const interpreted = ("-O0", "--compile=min")
+
 # It mostly waits, and so may go on beside the others.
 const interrupted = started(joinpath(programs, "interrupt.jl"))
 
 @testset "tensor-parallel MLP" begin
-    text = succeeding(joinpath(examples, "mlp_tensor_parallel.jl"))
+    text = succeeding(joinpath(examples, "mlp_tensor_parallel.jl"); julia = interpreted)
     found = numbers(text, r"Output sum is ([-0-9.]+)")
     @test length(found) == 1
     expected = c_example("mlp_tensor_parallel")
@@ -57,7 +60,7 @@ end
 end
 
 @testset "an error's message, and a rank that is killed" begin
-    text = succeeding(joinpath(examples, "lost_peer.jl"))
+    text = succeeding(joinpath(examples, "lost_peer.jl"); julia = interpreted)
     @test count("ranks disagree: rank 0 calls all_reduce of 4 x f32 (sum), rank 1 calls all_reduce of 5 x f32 (sum)", text) == 2
     @test occursin(r"rank 0: lost rank 1 in all_reduce #\d+ after", text)
     @test occursin("job: NXDError: PEER_LOST: ", text) && occursin("signal 9", text)
@@ -78,7 +81,7 @@ end
 end
 
 @testset "libnxd_core alone" begin
-    @test occursin("no libtorch", succeeding(joinpath(programs, "core_only.jl")))
+    @test occursin("no libtorch", succeeding(joinpath(programs, "core_only.jl"); julia = interpreted))
 end
 
 @testset "benchmark" begin
