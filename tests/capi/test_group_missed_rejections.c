@@ -29,7 +29,7 @@ static groups_t groups_of(nxd_context_t* ctx, int rank) {
   return groups;
 }
 
-/* Rank 0 is named with what it rejected and why, also by each later call. */
+/* Rank 0 is named with what it rejected and why, also by each later call. Ends the groups. */
 static void check_lost(nxd_status_t status, const groups_t* groups, const char* rejected) {
   nxd_error_info_t info = {.struct_size = sizeof info};
   nxd_last_error_info(&info);
@@ -37,6 +37,7 @@ static void check_lost(nxd_status_t status, const groups_t* groups, const char* 
   NXD_TEST_REFUSED(status, NXD_ERROR_PEER_LOST, rejected);
   NXD_TEST_CHECK(info.root_rank == 0);
   NXD_TEST_REFUSED(nxd_barrier(groups->world), NXD_ERROR_PEER_LOST, rejected);
+  nxd_group_destroy(groups->pair);
 }
 
 static const char kNoArray[] =
@@ -76,6 +77,7 @@ static void works(nxd_context_t* ctx, int rank, int size, void* unused) {
   nxd_work_destroy(work);
 }
 
+/* The groups are of use still. Ends them. */
 static void check_pair(const groups_t* groups) {
   float value = 1, sum = 0;
   if (groups->pair) {
@@ -83,6 +85,7 @@ static void check_pair(const groups_t* groups) {
     NXD_TEST_CHECK(sum == 2);
   }
   NXD_TEST_OK(nxd_barrier(groups->world));
+  nxd_group_destroy(groups->pair);
 }
 
 /* Rank 0 comes to what the others wait for, although a call of its own is still rejected. */

@@ -18,6 +18,7 @@
 #include "core/world/context.h"
 #include "support/ranks.h"
 #include "support/safetensors_file.h"
+#include "support/sanitized.h"
 #include "support/temp_dir.h"
 #include "support/told.h"
 
@@ -238,7 +239,8 @@ void test_layouts(void**) {
     check_slices(reader);
     check_slices(SafetensorsReader(directory.path()));  // found in it
     if (layout.data == 3) {  // larger than a header may be, as an index of thousands of ranks is
-      std::ofstream(path + ".shares.json", std::ios::app) << std::string(100'000'001, ' ');
+      const size_t spaces = kSanitized ? 100'000 : 100'000'001;
+      std::ofstream(path + ".shares.json", std::ios::app) << std::string(spaces, ' ');
       check_slices(SafetensorsReader(directory.path()));
     }
     check_volume(directory.path());
