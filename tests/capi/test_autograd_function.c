@@ -503,6 +503,47 @@ static void outputs_may_be_inputs_or_constants(void** state) {
   nxd_function_destroy(f);
 }
 
+static nxd_status_t alias_forward(nxd_function_call_t* call, nxd_tensor_t* const* inputs,
+                                  size_t n_inputs, nxd_tensor_t** outputs, size_t n_outputs,
+                                  void* user_data) {
+  (void)call;
+  (void)n_inputs;
+  (void)n_outputs;
+  (void)user_data;
+  return nxd_tensor_retain(inputs[0], &outputs[0]);
+}
+
+static nxd_status_t alias_backward(nxd_function_call_t* call, nxd_tensor_t* const* grad_outputs,
+                                   size_t n_outputs, nxd_tensor_t** grad_inputs, size_t n_inputs,
+                                   void* user_data) {
+  (void)call;
+  (void)n_inputs;
+  (void)n_outputs;
+  (void)user_data;
+  return nxd_tensor_retain(grad_outputs[0], &grad_inputs[0]);
+}
+
+static void calls_that_saved_nothing_are_differentiated_again(void** state) {
+  (void)state;
+  nxd_function_options_t o = NXD_FUNCTION_OPTIONS_INIT;
+  o.name = "tests::alias";
+  o.forward = alias_forward;
+  o.backward = alias_backward;
+  nxd_function_t* f = NULL;
+  OK(nxd_function_create(&o, &f));
+  nxd_tensor_t *x = leaf(3, kA), *y = NULL, *g = vector_f64(3, kB), *grad = NULL;
+  OK(nxd_function_apply(f, &x, 1, &y, 1));
+  OK(nxd_backward(&y, &g, 1, 0));
+  OK(nxd_backward(&y, &g, 1, 0));
+  OK(nxd_tensor_share_grad(x, &grad));
+  assert_true(data_of(grad)[2] == 2 * kB[2]);
+  nxd_tensor_destroy(grad);
+  nxd_tensor_destroy(g);
+  nxd_tensor_destroy(y);
+  nxd_tensor_destroy(x);
+  nxd_function_destroy(f);
+}
+
 static void creation_is_checked(void** state) {
   (void)state;
   square_t s = {0};
@@ -537,6 +578,7 @@ int main(void) {
       cmocka_unit_test(backward_runs_on_the_calling_thread_also_nested),
       cmocka_unit_test(every_thread_runs_its_own_backward),
       cmocka_unit_test(outputs_may_be_inputs_or_constants),
+      cmocka_unit_test(calls_that_saved_nothing_are_differentiated_again),
       cmocka_unit_test(creation_is_checked),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);

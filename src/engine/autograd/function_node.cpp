@@ -95,9 +95,11 @@ void FunctionNode::check_gradient(const at::Tensor& grad, size_t index) const {
                  input.options.device().str(), " of the input, got ", grad.device().str());
 }
 
+// A call that saved nothing has lost nothing, and may be differentiated again, as libtorch's own
+// operators may.
 void FunctionNode::release_variables() {
+  released_ = released_ || !saved_.empty();
   saved_.clear();
-  released_ = true;
 }
 
 }  // namespace nxd
