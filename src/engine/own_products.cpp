@@ -77,10 +77,13 @@ struct MatrixProduct {
     return a.scalar_type() == b.scalar_type() && gemm_dtype(a) && a.size(-1) == b.size(-2) &&
            (dims == 2 || a.size(0) == b.size(0)) && a.numel() * b.size(-1) >= kWorthAKernel;
   }
-  at::Tensor empty_result() const {
+  std::vector<int64_t> result_shape() const {
     std::vector<int64_t> shape = a.sizes().vec();
     shape.back() = b.size(-1);
-    return at::empty(shape, a.options().requires_grad(false));
+    return shape;
+  }
+  at::Tensor empty_result() const {
+    return at::empty(result_shape(), a.options().requires_grad(false));
   }
   void run(const at::Tensor& out, bool accumulate = false, const void* bias = nullptr) const {
     const GemmOperand left = gemm_operand(a), right = gemm_operand(b);
@@ -96,7 +99,8 @@ struct MatrixProduct {
     args.ldb = right.row_stride;
     args.c = out.data_ptr();
     args.ldc = args.n;
-    args.in_dtype = args.out_dtype = *gemm_dtype(a);
+    args.in_dtype = *gemm_dtype(a);
+    args.out_dtype = *gemm_dtype(out);
     args.accumulate = accumulate;
     args.bias = bias;
     if (a.dim() == 3) {
@@ -124,28 +128,56 @@ at::Tensor bmm(c10::DispatchKeySet keys, const at::Tensor& a, const at::Tensor& 
   return out;
 }
 
-// self + a b, where self is a row of bias, or of the result's shape in a dtype whose sums are not
-// rounded in between.
+// beta self + alpha a b in bf16, rounded once. libtorch rounds each partial sum of some layouts.
+struct RoundedSum {
+  const MatrixProduct& product;
+  const at::Tensor& self;
+  const at::Scalar& beta;
+  const at::Scalar& alpha;
+
+  bool is_ours(int64_t dims) const {
+    const auto is_real = [](const at::Scalar& x) {
+      return x.isFloatingPoint() || x.isIntegral(false);
+    };
+    return product.is_ours(dims) && product.a.scalar_type() == at::kBFloat16 && is_real(beta) &&
+           is_real(alpha) && self.scalar_type() == at::kBFloat16 && is_dense_on_cpu(self) &&
+           at::is_expandable_to(self.sizes(), product.result_shape());
+  }
+  at::Tensor result() const {
+    at::Tensor sum = at::empty(product.result_shape(), at::kFloat);
+    product.run(sum);
+    if (!alpha.equal(1)) sum.mul_(alpha);
+    // With a beta of 0 self is ignored, even where it is NaN.
+    if (!beta.equal(0)) sum.add_(self.to(at::kFloat), beta);
+    return sum.to(at::kBFloat16);
+  }
+};
+
+// self + a b, where self is a row of bias or has the result's shape.
 at::Tensor addmm(c10::DispatchKeySet keys, const at::Tensor& self, const at::Tensor& a,
                  const at::Tensor& b, const at::Scalar& beta, const at::Scalar& alpha) {
   const MatrixProduct product{a, b};
+  const bool is_row = self.dim() == 1;
   const auto fits = [&] {
     if (!product.is_ours(2) || !beta.equal(1) || !alpha.equal(1)) return false;
     if (!is_dense_on_cpu(self) || self.scalar_type() != a.scalar_type()) return false;
-    if (self.dim() == 1) return self.size(0) == b.size(1);
-    return self.dim() == 2 && self.size(0) == a.size(0) && self.size(1) == b.size(1) &&
-           a.scalar_type() != at::kBFloat16;
+    if (is_row) return self.size(0) == b.size(1);
+    return a.scalar_type() != at::kBFloat16 && self.sizes() == product.result_shape();
   };
-  if (!fits()) return at::_ops::addmm::redispatch(keys_below_select(keys), self, a, b, beta, alpha);
-  at::Tensor out = product.empty_result();
-  if (self.dim() == 1) {
-    const at::Tensor bias = self.contiguous();
-    product.run(out, false, bias.data_ptr());
-  } else {
-    out.copy_(self);
-    product.run(out, true);
+  if (fits()) {
+    at::Tensor out = product.empty_result();
+    if (is_row) {
+      const at::Tensor bias = self.contiguous();
+      product.run(out, false, bias.data_ptr());
+    } else {
+      out.copy_(self);
+      product.run(out, true);
+    }
+    return out;
   }
-  return out;
+  const RoundedSum sum{product, self, beta, alpha};
+  if (sum.is_ours(2)) return sum.result();
+  return at::_ops::addmm::redispatch(keys_below_select(keys), self, a, b, beta, alpha);
 }
 
 // self + a b of batches, where self has the result's shape or one that grows to it.
@@ -155,8 +187,11 @@ at::Tensor baddbmm(c10::DispatchKeySet keys, const at::Tensor& self, const at::T
   const bool ours = product.is_ours(3) && beta.equal(1) && alpha.equal(1) &&
                     is_dense_on_cpu(self) && self.scalar_type() == a.scalar_type() &&
                     a.scalar_type() != at::kBFloat16 &&
-                    at::is_expandable_to(self.sizes(), {a.size(0), a.size(1), b.size(2)});
-  if (!ours) return mended_baddbmm(keys, self, a, b, beta, alpha);
+                    at::is_expandable_to(self.sizes(), product.result_shape());
+  if (!ours) {
+    const RoundedSum sum{product, self, beta, alpha};
+    return sum.is_ours(3) ? sum.result() : mended_baddbmm(keys, self, a, b, beta, alpha);
+  }
   at::Tensor out = product.empty_result();
   out.copy_(self.expand(out.sizes()));
   product.run(out, true);

@@ -121,29 +121,45 @@ void values_and_gradients(void**) {
   }
 }
 
+// In each order of the operands' memory: bf16 is rounded once in all of them.
 void sums_with_products(void**) {
   const Matrix a = eighths(0, 24, 16, 1), b = eighths(0, 16, 30, 2);
-  const Matrix row = eighths(0, 1, 30, 4), whole = eighths(0, 24, 30, 5);
+  const auto check = [&](nxd_dtype_t dtype, const Matrix& self, int beta, int variant) {
+    const Tensor left = leaf_of(a, dtype, variant & 1).view;
+    const Tensor right = leaf_of(b, dtype, variant & 2).view;
+    Tensor added = to(from_doubles(self.values, self.shape()), dtype);
+    if (self.rows == 1)
+      added = op("reshape", {{"self", added}, {"shape", std::vector<int64_t>{30}}});
+    Matrix want = product(a, b);
+    for (int64_t i = 0; i < 24; ++i) {
+      for (int64_t j = 0; j < 30; ++j) {
+        want.at(0, i, j) += beta * Matrix(self).at(0, self.rows == 1 ? 0 : i, j);
+      }
+    }
+    check_near("addmm",
+               op("addmm", {{"self", added}, {"mat1", left}, {"mat2", right}, {"beta", beta}}),
+               want);
+  };
   for (const nxd_dtype_t dtype : {NXD_DTYPE_F32, NXD_DTYPE_F64, NXD_DTYPE_BF16}) {
-    const Tensor left = leaf_of(a, dtype, false).leaf, right = leaf_of(b, dtype, true).view;
-    for (const bool is_row : {true, false}) {
+    for (const Matrix& self : {eighths(0, 1, 30, 4), eighths(0, 24, 30, 5)}) {
       for (const int beta : {1, 2}) {
-        const Matrix& self = is_row ? row : whole;
-        Tensor added = to(from_doubles(self.values, self.shape()), dtype);
-        if (is_row) added = op("reshape", {{"self", added}, {"shape", std::vector<int64_t>{30}}});
-        Matrix want = product(a, b);
-        for (int64_t i = 0; i < 24; ++i) {
-          for (int64_t j = 0; j < 30; ++j) {
-            Matrix source = self;
-            want.at(0, i, j) += beta * source.at(0, is_row ? 0 : i, j);
-          }
-        }
-        check_near("addmm",
-                   op("addmm", {{"self", added}, {"mat1", left}, {"mat2", right}, {"beta", beta}}),
-                   want);
+        for (int variant = 0; variant < 4; ++variant) check(dtype, self, beta, variant);
       }
     }
   }
+}
+
+// A view that outlives a graph of the recorded device has dense memory after it.
+void a_view_that_is_kept(void**) {
+  const Matrix a = eighths(0, 24, 16, 1), b = eighths(0, 16, 30, 2), row = eighths(0, 1, 30, 4);
+  const Tensor left = leaf_of(a, NXD_DTYPE_BF16, false).leaf;
+  const Tensor right = leaf_of(b, NXD_DTYPE_BF16, true).view;
+  const Tensor self = to(from_doubles(row.values, {30}), NXD_DTYPE_BF16);
+  const auto sum = [&] {
+    return values(op("addmm", {{"self", self}, {"mat1", left}, {"mat2", right}, {"beta", 2}}));
+  };
+  const std::vector<double> first = sum(), second = sum();
+  assert_memory_equal(first.data(), second.data(), first.size() * sizeof(double));
 }
 
 void batches_with_sums(void**) {
@@ -171,7 +187,6 @@ void ignored_sums(void**) {
     Matrix want = product(a, b);
     for (double& x : want.values) x *= 2;
     for (const nxd_dtype_t dtype : {NXD_DTYPE_F32, NXD_DTYPE_F64, NXD_DTYPE_BF16}) {
-      if (size == 24 && dtype == NXD_DTYPE_BF16) continue;  // libtorch rounds sums of these
       const Tensor left = leaf_of(a, dtype, false).leaf, right = leaf_of(b, dtype, false).leaf;
       const std::vector<double> nans(want.values.size(), NAN);
       const auto call = [&](const char* name) {
@@ -181,6 +196,8 @@ void ignored_sums(void**) {
             {{"self", ignored}, {"batch1", left}, {"batch2", right}, {"beta", 0}, {"alpha", 2}});
       };
       for (const char* name : {"baddbmm", "baddbmm_"}) {
+        // libtorch rounds each partial sum of what it writes in place.
+        if (size == 24 && dtype == NXD_DTYPE_BF16 && name[7] == '_') continue;
         for (int i = 0; i < 20; ++i) check_near(name, call(name), want);
       }
       const Tensor ignored = to(from_doubles({NAN}, {1}), dtype);
@@ -216,9 +233,9 @@ void what_is_not_ours(void**) {
 }  // namespace
 
 int main() {
-  const CMUnitTest tests[] = {cmocka_unit_test(values_and_gradients),
-                              cmocka_unit_test(sums_with_products),
-                              cmocka_unit_test(batches_with_sums), cmocka_unit_test(ignored_sums),
-                              cmocka_unit_test(what_is_not_ours)};
+  const CMUnitTest tests[] = {
+      cmocka_unit_test(values_and_gradients), cmocka_unit_test(sums_with_products),
+      cmocka_unit_test(a_view_that_is_kept),  cmocka_unit_test(batches_with_sums),
+      cmocka_unit_test(ignored_sums),         cmocka_unit_test(what_is_not_ours)};
   return cmocka_run_group_tests(tests, nullptr, nullptr);
 }
