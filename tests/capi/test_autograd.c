@@ -185,6 +185,78 @@ static void a_second_pass_through_a_written_view_is_a_wrong_order(void** state) 
   nxd_tensor_destroy(x);
 }
 
+/* Its base takes part in a gradient by then, by what was added to it. */
+static void a_view_is_written_after_its_base(void** state) {
+  (void)state;
+  nxd_tensor_t *x = vector_f32(2, (const float[]){3, -2}), *y = product(x, x), *written[2];
+  nxd_tensor_t *weight = leaf_f32(2, (const float[]){1, 5}), *view = call1("t", y), *grad = NULL;
+  OK(nxd_op_call("add_", "Tensor", (nxd_tensor_t*[]){y, weight}, 2, &written[0], 1));
+  OK(nxd_op_call("mul_", "Tensor", (nxd_tensor_t*[]){view, x}, 2, &written[1], 1));
+  assert_true(element(y, 0) == 30 && element(y, 1) == -18);
+  nxd_tensor_t* sum = call1("sum", y);
+  OK(nxd_backward(&sum, NULL, 1, 0));
+  OK(nxd_tensor_share_grad(weight, &grad));
+  assert_true(element(grad, 0) == 3 && element(grad, 1) == -2);
+  nxd_tensor_destroy(grad);
+  nxd_tensor_destroy(sum);
+  nxd_tensor_destroy(written[1]);
+  nxd_tensor_destroy(written[0]);
+  nxd_tensor_destroy(view);
+  nxd_tensor_destroy(weight);
+  nxd_tensor_destroy(y);
+  nxd_tensor_destroy(x);
+}
+
+/* The gradient of each of these needs the values that were written. */
+static void gradients_of_written_views(void** state) {
+  (void)state;
+  static const struct {
+    const char* name;
+    double gradients[4]; /* of 1, 2, 3 and 4, by a view that is transposed */
+  } kinds[] = {{"sqrt_", {0.5, 0.35355339, 0.28867513, 0.25}},
+               {"reciprocal_", {-1, -0.25, -0.11111111, -0.0625}},
+               {"tanh_", {0.41997434, 0.07065082, 0.00986604, 0.00134095}},
+               {"sigmoid_", {0.19661193, 0.10499359, 0.04517666, 0.01766271}}};
+  for (size_t k = 0; k < sizeof kinds / sizeof *kinds; ++k) {
+    nxd_tensor_t *x = matrix_f32(2, 2, (const float[]){1, 2, 3, 4}), *grad = NULL;
+    OK(nxd_tensor_set_requires_grad(x, 1));
+    nxd_tensor_t *y = call1("neg", x), *base = call1("neg", y), *view = call1("t", base);
+    nxd_tensor_t *written = call1(kinds[k].name, view), *sum = call1("sum", base);
+    OK(nxd_backward(&sum, NULL, 1, 0));
+    OK(nxd_tensor_share_grad(x, &grad));
+    for (size_t i = 0; i < 4; ++i) {
+      if (fabs(element(grad, i) - kinds[k].gradients[i]) > 1e-6) {
+        fail_msg("%s: gradient %zu: expected %g, got %g", kinds[k].name, i, kinds[k].gradients[i],
+                 (double)element(grad, i));
+      }
+    }
+    nxd_tensor_t* all[] = {grad, sum, written, view, base, y, x};
+    for (size_t i = 0; i < sizeof all / sizeof *all; ++i) nxd_tensor_destroy(all[i]);
+  }
+}
+
+/* No index, and so no row of the source. */
+static void gradients_of_no_rows(void** state) {
+  (void)state;
+  nxd_tensor_t *x = matrix_f32(2, 2, (const float[]){1, 2, 3, 4}), *rows = NULL, *grad = NULL;
+  OK(nxd_tensor_set_requires_grad(x, 1));
+  nxd_tensor_t* none = vector_i64(0, (const int64_t[]){0});
+  nxd_op_t* call = NULL;
+  OK(nxd_op_create("index_select", NULL, &call));
+  OK(nxd_op_set_tensor(call, "self", x));
+  OK(nxd_op_set_int(call, "dim", 0));
+  OK(nxd_op_set_tensor(call, "index", none));
+  OK(nxd_op_run(call));
+  OK(nxd_op_share_tensor(call, 0, &rows));
+  nxd_op_destroy(call);
+  nxd_tensor_t* sum = call1("sum", rows);
+  OK(nxd_backward(&sum, NULL, 1, 0));
+  OK(nxd_tensor_share_grad(x, &grad));
+  for (size_t i = 0; i < 4; ++i) assert_true(element(grad, i) == 0);
+  nxd_tensor_t* all[] = {grad, sum, rows, none, x};
+  for (size_t i = 0; i < sizeof all / sizeof *all; ++i) nxd_tensor_destroy(all[i]);
+}
+
 static void overwritten_tensors_are_noticed(void** state) {
   (void)state;
   nxd_tensor_t* x = leaf_f32(1, (const float[]){3});
@@ -253,6 +325,9 @@ int main(void) {
       cmocka_unit_test(recording_is_switched_off_and_on),
       cmocka_unit_test(views_made_without_recording_have_no_gradient),
       cmocka_unit_test(a_second_pass_through_a_written_view_is_a_wrong_order),
+      cmocka_unit_test(a_view_is_written_after_its_base),
+      cmocka_unit_test(gradients_of_written_views),
+      cmocka_unit_test(gradients_of_no_rows),
       cmocka_unit_test(overwritten_tensors_are_noticed),
       cmocka_unit_test(wrong_leaves_and_gradients_are_refused),
   };

@@ -10,6 +10,7 @@
 #include "engine/device/recorder.h"
 #include "engine/module/module_tree.h"
 #include "engine/ops/autocast.h"
+#include "engine/ops/written_views.h"
 
 namespace nxd {
 namespace {
@@ -25,7 +26,7 @@ Tensors run_operator_node(const GraphNode& node, const Tensors& inputs, at::Devi
   }
   size_t next = 0;
   replace_tensors(stack, [&](const at::Tensor&) { return inputs[next++]; });
-  node.op->callBoxed(&stack);
+  run_on_views(*node.op, stack);
   Tensors outputs;
   for_each_tensor(stack, [&](const at::Tensor& result) { outputs.push_back(result); });
   return outputs;

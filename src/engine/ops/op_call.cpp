@@ -2,6 +2,7 @@
 
 #include "core/base/suggestions.h"
 #include "engine/ops/autocast.h"
+#include "engine/ops/written_views.h"
 #include "engine/own_products.h"
 #include "engine/torch_compat.h"
 
@@ -215,7 +216,7 @@ void OpCall::run() {
     cast_arguments(cast_policy(schema_.name(), lists_of(stack)), stack);
   }
   const OwnProducts own_products;
-  op_.callBoxed(&stack);
+  run_on_views(op_, stack);
   for (const c10::IValue& value : stack) {
     if (value.isTensorList()) {
       for (const at::Tensor& tensor : value.toTensorVector()) results_.emplace_back(tensor);

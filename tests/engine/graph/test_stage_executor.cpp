@@ -350,7 +350,6 @@ void test_random_programs(void**) {
   });
 }
 
-// Substitutes take a parameter's place, and are given the gradient.
 // A tensor of zeros has a gradient once others' values are written to parts of it.
 void test_written_values_cross(void**) {
   on_ranks<int>(Layout{1}, 3, [](nxd_context_t* ctx) {
@@ -379,6 +378,25 @@ void test_written_values_cross(void**) {
   });
 }
 
+// The base of the view has a gradient by what was added to it.
+void test_a_view_is_written_after_its_base(void**) {
+  on_ranks<int>(Layout{1}, 3, [](nxd_context_t* ctx) {
+    const Module root = make_module(ctx, "Root", [](nxd_module_t* self, const Tensors& in) {
+      const at::Tensor out = call_child(self, "inner", in)[0] * 2, view = out.t();
+      out.add_(parameter_of(self, "weight"));
+      op_call("mul_", "Tensor", {view, view.detach().clone()});
+      return Tensors{out.sum()};
+    });
+    add_child(root, "inner", make_module(ctx, "Inner", [](nxd_module_t*, const Tensors& in) {
+                return Tensors{in[0].sin()};
+              }));
+    add_parameter(root, "weight", {3});
+    check_stages("written view", root->value, {at::arange(6.0F).view({2, 3})}, 1, {}, {"inner"});
+    return 0;
+  });
+}
+
+// Substitutes take a parameter's place, and are given the gradient.
 void test_substitutes(void**) {
   on_each_rank(Layout{1}, [](nxd_context_t* ctx) {
     const Module model = make_module(ctx, "Scale", [](nxd_module_t* self, const Tensors& in) {
@@ -450,6 +468,7 @@ int main(void) {
       cmocka_unit_test(test_autocast),
       cmocka_unit_test(test_random_programs),
       cmocka_unit_test(test_written_values_cross),
+      cmocka_unit_test(test_a_view_is_written_after_its_base),
       cmocka_unit_test(test_substitutes),
       cmocka_unit_test(test_values_are_released),
   };
