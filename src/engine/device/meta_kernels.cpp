@@ -2,9 +2,17 @@
 
 #include <ATen/ATen.h>
 #include <ATen/ExpandUtils.h>
+#include <ATen/WrapDimUtils.h>
+#include <ATen/ops/index_add_meta_dispatch.h>
+#include <c10/util/Exception.h>
 #include <torch/library.h>
+#include <torch/version.h>
+
+#include <string>
+#include <vector>
 
 #include "core/base/error.h"
+#include "engine/device/silent_warnings.h"
 
 namespace nxd {
 namespace {
@@ -25,6 +33,29 @@ at::Tensor& of_one(const at::Tensor& a, at::Tensor& out) {
   return shaped(out, a.sizes(), a.is_same(out));
 }
 
+#if TORCH_VERSION_MAJOR < 2
+// libtorch 1.13 looks at the first rows of both here, even where there are none to be added.
+bool adds_nothing(const at::Tensor& self, int64_t dim, const at::Tensor& index,
+                  const at::Tensor& source) {
+  if (self.dim() == 0 || index.dim() != 1 || index.numel() != 0) return false;
+  std::vector<int64_t> sizes = self.sizes().vec();
+  sizes[static_cast<size_t>(c10::maybe_wrap_dim(dim, self.dim()))] = 0;
+  return source.sizes() == at::IntArrayRef(sizes) && source.scalar_type() == self.scalar_type();
+}
+
+at::Tensor index_add(const at::Tensor& self, int64_t dim, const at::Tensor& index,
+                     const at::Tensor& source, const at::Scalar& alpha) {
+  if (adds_nothing(self, dim, index, source)) return at::empty_like(self);
+  return at::meta::index_add(self, dim, index, source, alpha);
+}
+
+at::Tensor& index_add_in_place(at::Tensor& self, int64_t dim, const at::Tensor& index,
+                               const at::Tensor& source, const at::Scalar& alpha) {
+  if (adds_nothing(self, dim, index, source)) return self;
+  return at::meta::index_add_(self, dim, index, source, alpha);
+}
+#endif
+
 }  // namespace
 
 // In static memory, where leak checkers see what it owns: it is never destroyed.
@@ -40,6 +71,12 @@ void add_meta_kernels() {
   if (lacks("aten::logical_or")) library->impl("logical_or.out", TORCH_FN(of_two));
   if (lacks("aten::logical_xor")) library->impl("logical_xor.out", TORCH_FN(of_two));
   if (lacks("aten::logical_not")) library->impl("logical_not.out", TORCH_FN(of_one));
+#if TORCH_VERSION_MAJOR < 2
+  SilentWarnings silent;
+  const c10::Warning::WarningHandlerGuard no_warnings(&silent);
+  library->impl("index_add", TORCH_FN(index_add));
+  library->impl("index_add_", TORCH_FN(index_add_in_place));
+#endif
 }
 
 }  // namespace nxd

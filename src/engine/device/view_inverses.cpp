@@ -8,6 +8,7 @@
 
 #include <vector>
 
+#include "engine/device/silent_warnings.h"
 #include "engine/torch_compat.h"
 
 namespace nxd {
@@ -17,11 +18,6 @@ namespace {
 namespace functional = at::functionalization::impl;
 using at::FunctionalTensorWrapper;
 using at::functionalization::ViewMeta;
-
-// Says nothing of kernels that take the place of libtorch's.
-struct Silent final : c10::WarningHandler {
-  void process(const c10::SourceLocation&, const std::string&, const bool) override {}
-};
 
 // The first of the copies of each element, once an expanded view was written.
 at::Tensor unexpanded(const at::Tensor& base, const at::Tensor& written) {
@@ -93,7 +89,7 @@ at::Tensor unfold(const at::Tensor& self, int64_t dimension, int64_t size, int64
 // In static memory, where leak checkers see what it owns: it is never destroyed.
 void mend_view_inverses() {
   alignas(torch::Library) static unsigned char place[sizeof(torch::Library)];
-  Silent silent;
+  SilentWarnings silent;
   const c10::Warning::WarningHandlerGuard no_warnings(&silent);
   auto* library = new (place) torch::Library(torch::Library::IMPL, "aten",
                                              c10::DispatchKey::Functionalize, __FILE__, __LINE__);
