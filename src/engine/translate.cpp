@@ -49,8 +49,12 @@ void rethrow_translated() {
   } catch (const std::invalid_argument& e) {
     throw Error(NXD_ERROR_INVALID_ARGUMENT, e.what());
   } catch (const std::runtime_error& e) {
-    // Nodes that have freed what they saved throw no c10::Error.
+    // Nodes that have freed what they saved throw no c10::Error, nor do casts of numbers.
     if (says_wrong_order(e.what())) throw Error(NXD_ERROR_INVALID_STATE, e.what());
+    const std::string_view message = e.what();
+    if (message.find("without overflow") != std::string_view::npos) {
+      throw Error(NXD_ERROR_INVALID_ARGUMENT, e.what());
+    }
     throw;
   }
 }

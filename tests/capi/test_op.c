@@ -335,6 +335,19 @@ static void operators_run_on_many_threads(void** state) {
   assert_int_equal(atomic_load(&wrong), 0);
 }
 
+/* libtorch throws no error of its own there. */
+static void numbers_that_do_not_fit(void** state) {
+  (void)state;
+  const float nan_value = NAN;
+  nxd_tensor_t* integers = vector_i64(2, (const int64_t[]){1, 2});
+  nxd_tensor_t *number = tensor_of(&nan_value, sizeof(float), NULL, 0, NXD_DTYPE_F32), *out = NULL;
+  nxd_tensor_t* in[] = {integers, number};
+  REFUSED(nxd_op_call("fill_", "Tensor", in, 2, &out, 1), NXD_ERROR_INVALID_ARGUMENT, "overflow");
+  assert_null(out);
+  nxd_tensor_destroy(number);
+  nxd_tensor_destroy(integers);
+}
+
 int main(void) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(softmax_with_a_dimension_and_a_dtype),
@@ -347,6 +360,7 @@ int main(void) {
       cmocka_unit_test(arguments_of_another_type_are_refused),
       cmocka_unit_test(what_a_device_or_dtype_lacks_is_unsupported),
       cmocka_unit_test(operators_run_on_many_threads),
+      cmocka_unit_test(numbers_that_do_not_fit),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
 }
