@@ -186,6 +186,9 @@ class Program:
             return a
         op = getattr(getattr(aten, name), overload or "default")
         given = {k: real(a) for k, a in args.items()}
+        given_self = given.get("self")
+        if name in ("masked_scatter", "masked_scatter_") and not given_self.is_contiguous():
+            raise Skip  # torch 1.13 reads the strides of what it writes wrong
         if name == "baddbmm" and given["beta"] == 0:
             # torch 1.13 multiplies what it is to ignore by 0, even where it is NaN.
             all_of_it = torch.ones_like(given["self"], dtype=torch.bool)
@@ -199,6 +202,10 @@ class Program:
                 raise Skip
             self.code.append(("op", name, overload, args, None, str(error).split("\n")[0]))
             raise Skip
+        if name in ("contiguous", "reshape", "flatten") and self.device != "cpu":
+            # The recorded device, where all is dense, gives a view where torch has to copy.
+            if got.storage().data_ptr() != given_self.storage().data_ptr():
+                raise Skip
         results = list(got) if isinstance(got, (tuple, list)) else [got]
         out = []
         for t in results:
