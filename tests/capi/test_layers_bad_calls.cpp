@@ -583,20 +583,18 @@ void before_layout(void**) {
 }  // namespace
 
 int main() {
-  const CMUnitTest tests[] = {
-      cmocka_unit_test(on_one<pointers>),
-      cmocka_unit_test(on_one<structs>),
-      cmocka_unit_test(on_one<common_options>),
-      cmocka_unit_test(on_one<layer_options>),
-      cmocka_unit_test(on_all_sizes<sizes>),
-      cmocka_unit_test(on_all_sizes<forwards>),
-      cmocka_unit_test(on_one<local_forwards>),
-      cmocka_unit_test(on_all_sizes<key_mask>),
-      cmocka_unit_test(before_layout<too_early>),
-      cmocka_unit_test(on_all_sizes<after_destroy>),
-      cmocka_unit_test(on_several<late_peers>),
-      cmocka_unit_test(on_one<no_values>),
-      cmocka_unit_test(on_all_sizes<missing_arrays>),
-  };
+  const CMUnitTest tests[] = {cmocka_unit_test(on_one<pointers>),
+                              cmocka_unit_test(on_one<structs>),
+                              cmocka_unit_test(on_one<common_options>),
+                              cmocka_unit_test(on_one<layer_options>),
+                              cmocka_unit_test(on_all_sizes<sizes>),
+                              cmocka_unit_test(on_all_sizes<forwards>),
+                              cmocka_unit_test(on_one<local_forwards>),
+                              cmocka_unit_test(on_all_sizes<key_mask>),
+                              cmocka_unit_test(before_layout<too_early>),
+                              cmocka_unit_test(on_all_sizes<after_destroy>),
+                              cmocka_unit_test(on_several<late_peers>),
+                              cmocka_unit_test(on_one<no_values>),
+                              cmocka_unit_test(on_all_sizes<missing_arrays>)};
   return cmocka_run_group_tests_name("bad_calls_layers", tests, nullptr, nullptr);
 }

@@ -6,7 +6,7 @@
 
 namespace nxd {
 
-// Says nothing of kernels that take the place of libtorch's.
+// A handler that says nothing of kernels which take the place of libtorch's.
 struct SilentWarnings final : c10::WarningHandler {
   void process(const c10::SourceLocation&, const std::string&, const bool) override {}
 };
