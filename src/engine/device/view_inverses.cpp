@@ -19,14 +19,24 @@ namespace functional = at::functionalization::impl;
 using at::FunctionalTensorWrapper;
 using at::functionalization::ViewMeta;
 
-// The first of the copies of each element, once an expanded view was written.
+// The base, once an expanded view was written: of each element's copies the first that has changed.
 at::Tensor unexpanded(const at::Tensor& base, const at::Tensor& written) {
   if (written.numel() == 0) return base;
+  const at::Tensor before = at::expand_copy(base, written.sizes());
   at::Tensor out = written;
-  while (out.dim() > base.dim()) out = at::select_copy(out, 0, 0);
-  for (int64_t d = 0; d < base.dim(); ++d) {
-    if (base.size(d) != out.size(d)) out = at::slice_copy(out, d, 0, 1);
+  at::Tensor changed = out.ne(before);
+  // A NaN differs from itself.
+  if (out.is_floating_point()) {
+    changed = changed.logical_and(out.eq(out).logical_or(before.eq(before)));
   }
+  const int64_t leading = out.dim() - base.dim();
+  for (int64_t d = 0; d < out.dim(); ++d) {
+    if (out.size(d) == 1 || (d >= leading && base.size(d - leading) == out.size(d))) continue;
+    const at::Tensor place = changed.to(at::kInt).argmax(d, /*keepdim=*/true);
+    out = out.gather(d, place);
+    changed = changed.gather(d, place);
+  }
+  for (int64_t d = 0; d < leading; ++d) out = at::select_copy(out, 0, 0);
   return out;
 }
 

@@ -131,6 +131,15 @@ const std::vector<Case>& cases() {
          y.expand({2, 3, 4}).slice(2, 1, 3).zero_();
          return x + y;
        }},
+      {"writes to one copy of an expanded view",
+       [](D d) {
+         auto x = values({3, 1}, 7, d), y = values({4}, 7, d), z = values({2, 1, 3}, 7, d);
+         z.fill_(NAN);
+         x.expand({3, 4}).select(1, 3).fill_(2.5);
+         y.expand({2, 3, 4}).select(0, 1).select(0, 2).slice(0, 1, 3).mul_(3);
+         z.expand({4, 2, 5, 3}).select(0, 3).select(1, 4).select(1, 0).zero_();
+         return x + y + z.nan_to_num(7).sum();
+       }},
       {"a write of no elements to an expanded view",
        [](D d) {
          auto x = values({1}, 7, d);
