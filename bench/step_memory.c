@@ -6,7 +6,7 @@
 
 #include "step_report.h"
 
-enum { kRates = 20 };
+enum { kRates = 8 };
 
 double process_bytes(void) {
   return 1e6 * (process_megabytes("smaps_rollup", "Pss_Anon:") +

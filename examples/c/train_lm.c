@@ -340,7 +340,7 @@ static int open_rank(rank_t* r, const arguments_t* a) {
   nxd_group_t* world = NULL;
   TRY(nxd_context_get_world_group(r->ctx, &world));
   TRY(nxd_barrier(world));
-  TRY(nxd_measure_gemm_peak(products(a), 0, &r->peak));
+  TRY(nxd_measure_gemm_peak(products(a), 1024, &r->peak));
   TRY(nxd_all_reduce(world, &r->peak, &r->peak, 1, NXD_DTYPE_F64, NXD_REDUCE_SUM));
   return 1;
 }

@@ -10,7 +10,11 @@ source=$1 part=$3
 compgen -G "$NXD_PREFIX/lib*/libnxd.so" > /dev/null || skip "no libnxd.so in $NXD_PREFIX" "build it with the engine"
 case $part in
   c | cmake) need_commands gcc make cmake pkg-config ;;
-  go) need_commands go:golang-go gcc pkg-config ;;
+  go)
+    need_commands go:golang-go gcc pkg-config
+    export GOFLAGS=-p=1
+    cache_go_packages
+    ;;
   julia) [[ -x ${NXD_JULIA:-/opt/julia15/bin/julia} ]] || command -v julia > /dev/null ||
     skip "julia is missing" "install it with scripts/install_julia" ;;
   python) need_python cffi numpy ;;

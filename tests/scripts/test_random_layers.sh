@@ -6,8 +6,8 @@ set -euo pipefail
 source=$1 build=$2
 need_python cffi numpy torch
 export PYTHONDONTWRITEBYTECODE=1
-NXD_RANKS=1 NXD_CASES=40 "$source/scripts/check_layers" "$build"
-NXD_RANKS=3 NXD_CASES=12 "$source/scripts/check_layers" "$build" 100
+NXD_RANKS=1 NXD_CASES=28 "$source/scripts/check_layers" "$build"
+NXD_RANKS=3 NXD_CASES=8 "$source/scripts/check_layers" "$build" 100
 
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT

@@ -7,7 +7,7 @@ source=$1 build=$2
 need_python cffi numpy
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
-export PYTHONDONTWRITEBYTECODE=1 NXD_RANKS="2 4" NXD_CASES=12
+export PYTHONDONTWRITEBYTECODE=1 NXD_RANKS="2 4" NXD_CASES=8
 
 "$source/scripts/check_layouts" "$build" 100
 NXD_XLA_BACKEND=replay "$source/scripts/check_layouts" "$build" 200

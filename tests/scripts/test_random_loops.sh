@@ -6,8 +6,8 @@ set -euo pipefail
 source=$1 build=$2
 need_python cffi numpy torch
 export PYTHONDONTWRITEBYTECODE=1
-NXD_RANKS=1 NXD_CASES=60 "$source/scripts/check_loops" "$build"
-NXD_RANKS="2 4" NXD_CASES=14 "$source/scripts/check_loops" "$build" 100
+NXD_RANKS=1 NXD_CASES=40 "$source/scripts/check_loops" "$build"
+NXD_RANKS="2 4" NXD_CASES=9 "$source/scripts/check_loops" "$build" 100
 
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT

@@ -6,7 +6,7 @@ set -euo pipefail
 source=$1 build=$2
 need_python cffi numpy torch
 export PYTHONDONTWRITEBYTECODE=1
-NXD_RANKS="1 2" NXD_CASES=6 "$source/scripts/check_pipelines" "$build"
+NXD_RANKS="1 2" NXD_CASES=4 "$source/scripts/check_pipelines" "$build"
 NXD_RANKS=4 NXD_CASES=2 "$source/scripts/check_pipelines" "$build" 100
 
 work=$(mktemp -d)

@@ -8,8 +8,8 @@ need_python cffi numpy torch
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
 export PYTHONDONTWRITEBYTECODE=1
-NXD_CASES=12 "$source/scripts/check_torchscript" "$build" 300
-NXD_CASES=8 NXD_XLA_BACKEND=replay NXD_LOG_LEVEL=error "$source/scripts/check_torchscript" "$build" 400
+NXD_CASES=8 "$source/scripts/check_torchscript" "$build" 300
+NXD_CASES=6 NXD_XLA_BACKEND=replay NXD_LOG_LEVEL=error "$source/scripts/check_torchscript" "$build" 400
 
 export OMP_NUM_THREADS=1 NXD_CPU_MODE=1
 python=/usr/bin/python3

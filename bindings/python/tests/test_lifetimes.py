@@ -25,7 +25,7 @@ def times(name):
     """How often what a maker of that name makes is made."""
     if LONG:
         return 10000
-    return {"slow": 300, "rare": 50}.get(name.split("_", maxsplit=1)[0], 5000)
+    return {"slow": 200, "rare": 50}.get(name.split("_", maxsplit=1)[0], 3000)
 
 
 class Makers:

@@ -75,7 +75,7 @@ end
 
 @testset "the end of a process that closed nothing" begin
     for how in ("objects", "works", "lost")
-        text = two_processes(joinpath(programs, "exits.jl"), how)
+        text = two_processes(joinpath(programs, "exits.jl"), how; julia = long ? () : interpreted)
         @test occursin("leaving with $how", text)
     end
 end
@@ -96,7 +96,7 @@ end
         mktempdir() do directory
             path = joinpath(directory, "readme.jl")
             write(path, block)
-            two_processes(path)
+            two_processes(path; julia = interpreted)
         end
     end
 end

@@ -98,7 +98,7 @@ takes longer than `limit_s`, which fails the test.
 """
 function program(path, args...; env = (), julia = ())
     out, err = tempname(), tempname()
-    command = `$(Base.julia_cmd()) -t 1 -O1 --startup-file=no --project=$package $(collect(julia)) $path $(collect(args))`
+    command = `$(Base.julia_cmd()) -t 1 -O1 --compile=yes --startup-file=no --project=$package $(collect(julia)) $path $(collect(args))`
     whole = merge(Dict{String,String}(ENV), Dict{String,String}(env...))
     process = run(pipeline(setenv(ignorestatus(command), whole); stdout = out, stderr = err); wait = false)
     timer = Timer(_ -> kill(process, Base.SIGKILL), limit_s)
@@ -120,10 +120,10 @@ function succeeding(path, args...; options...)
 end
 
 "Starts a program as two ranks; `finished` waits for them and gives what both printed."
-function started(path, args...)
+function started(path, args...; julia = ())
     directory = mktempdir()
     script = "exec \"\$@\" > \"\$0/\$RANK\" 2>&1"
-    command = `sh -c $script $directory $(Base.julia_cmd()) -t 1 -O1 --startup-file=no --project=$package $path $(collect(args))`
+    command = `sh -c $script $directory $(Base.julia_cmd()) -t 1 -O1 --compile=yes --startup-file=no --project=$package $(collect(julia)) $path $(collect(args))`
     (Job(command, 2), directory)
 end
 
@@ -136,4 +136,4 @@ function finished((job, directory))
     text
 end
 
-two_processes(path, args...) = finished(started(path, args...))
+two_processes(path, args...; options...) = finished(started(path, args...; options...))

@@ -321,7 +321,7 @@ fn measure_peak(ctx: &Context, precision: &Precision) -> Result<f64> {
     };
     let world = ctx.world_group()?;
     world.barrier()?;
-    let mut peak = [measure_gemm_peak(products, 0)?];
+    let mut peak = [measure_gemm_peak(products, 1024)?];
     world.all_reduce_in_place(&mut peak, Reduce::SUM)?;
     Ok(peak[0])
 }
