@@ -203,9 +203,14 @@ std::shared_ptr<PjrtExecutable> PjrtClient::find(const CompileCache& cache,
 // XLA's plug-in for the CPU of PJRT 0.81 hands products to XNNPACK, and some are wrong there within
 // a training step: gradients of a Llama of hidden size 256 are off by a third of themselves, by
 // JAX's program too. Steps without it take no longer, and later releases are right with either.
+// Its fast minima and maxima take a number where one of two is none, so that an infinity norm of
+// gradients that are NaN would be finite.
 std::map<std::string, std::string> PjrtClient::flags_of(const PjrtOptions& options) const {
   std::map<std::string, std::string> flags = options.all_flags();
-  if (platform_ == "cpu") flags.emplace("xla_cpu_use_xnnpack", "false");
+  if (platform_ == "cpu") {
+    flags.emplace("xla_cpu_use_xnnpack", "false");
+    flags.emplace("xla_cpu_enable_fast_min_max", "false");
+  }
   return flags;
 }
 
