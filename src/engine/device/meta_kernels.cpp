@@ -33,6 +33,11 @@ at::Tensor& of_one(const at::Tensor& a, at::Tensor& out) {
   return shaped(out, a.sizes(), a.is_same(out));
 }
 
+at::Tensor& without_nan(const at::Tensor& a, c10::optional<double>, c10::optional<double>,
+                        c10::optional<double>, at::Tensor& out) {
+  return of_one(a, out);
+}
+
 #if TORCH_VERSION_MAJOR < 2
 // libtorch 1.13 looks at the first rows of both here, even where there are none to be added.
 bool adds_nothing(const at::Tensor& self, int64_t dim, const at::Tensor& index,
@@ -67,6 +72,8 @@ void add_meta_kernels() {
     const auto op = c10::Dispatcher::singleton().findSchema({name, "out"});
     return op && !op->hasKernelForDispatchKey(c10::DispatchKey::Meta);
   };
+  if (lacks("aten::abs")) library->impl("abs.out", TORCH_FN(of_one));
+  if (lacks("aten::nan_to_num")) library->impl("nan_to_num.out", TORCH_FN(without_nan));
   if (lacks("aten::logical_and")) library->impl("logical_and.out", TORCH_FN(of_two));
   if (lacks("aten::logical_or")) library->impl("logical_or.out", TORCH_FN(of_two));
   if (lacks("aten::logical_xor")) library->impl("logical_xor.out", TORCH_FN(of_two));

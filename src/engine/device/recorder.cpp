@@ -25,6 +25,12 @@ namespace {
 using torch::jit::Stack;
 
 thread_local bool takes_host_tensors = false;
+thread_local const RecordedWrite* current_write = nullptr;
+
+// Gives a tensor other sizes.
+bool resizes(std::string_view name) {
+  return name == "aten::resize_" || name == "aten::resize_as_" || name == "aten::set_";
+}
 
 // A tensor on the CPU among the arguments is copied when the call is recorded: the host may write
 // to it before the graph runs.
@@ -387,6 +393,28 @@ HostTensorScope::HostTensorScope() : outer_(std::exchange(takes_host_tensors, tr
 
 HostTensorScope::~HostTensorScope() { takes_host_tensors = outer_; }
 
+RecordedWrite::RecordedWrite(const c10::OperatorHandle& op, const Stack& arguments)
+    : outer_(std::exchange(current_write, this)) {
+  const std::string& name = op.operator_name().name;
+  const bool is_in_place = name.back() == '_';
+  const auto out = op.schema().argumentIndexWithName("out");
+  if (resizes(name) || !(is_in_place || out)) return;
+  const c10::IValue& argument = arguments.at(is_in_place ? 0 : static_cast<size_t>(*out));
+  if (!argument.isTensor() || !is_recorded(argument.toTensor())) return;
+  // A result that is no view takes the sizes that it is given.
+  if (!is_in_place && !argument.toTensor().is_view()) return;
+  counterpart_ = is_in_place ? name.substr(0, name.size() - 1) : name;
+  sizes_ = argument.toTensor().sizes().vec();
+}
+
+RecordedWrite::~RecordedWrite() { current_write = outer_; }
+
+void RecordedWrite::check(const std::string& recorded, const at::Tensor& result) const {
+  if (counterpart_.empty() || recorded.substr(0, recorded.find('.')) != counterpart_) return;
+  check_argument(result.sizes() == at::IntArrayRef(sizes_), counterpart_, ": output with shape ",
+                 at::IntArrayRef(sizes_), " doesn't match the broadcast shape ", result.sizes());
+}
+
 void record_operator(const c10::OperatorHandle& op, Stack* stack) {
   const RecordedOperator& known = recorded_operator(op);
   if (known.is_effect) random_bits_follow();
@@ -409,6 +437,9 @@ void record_operator(const c10::OperatorHandle& op, Stack* stack) {
     call = new_signature(op, known, arguments, taken, &why_not);
     if (!call) return fall_back(op, why_not, *stack);
     if (taken.is_whole) KnownCalls::add(key, {call, nullptr});
+  }
+  if (current_write && !call->results.empty() && call->results[0].defined()) {
+    current_write->check(known.name, call->results[0]);
   }
   torch::jit::drop(*stack, count);
   auto node = std::make_shared<RecordedNode>();

@@ -29,6 +29,25 @@ class HostTensorScope {
   const bool outer_;
 };
 
+// In its scope an operator of this thread writes to its first argument in place, or to a view that
+// it is given for its result. Its counterpart that writes nothing is recorded for it, and libtorch
+// does not see that the result of some, such as masked_fill_, has other sizes than the tensor. Such
+// a call is rejected before anything changes.
+class RecordedWrite {
+ public:
+  RecordedWrite(const c10::OperatorHandle& op, const torch::jit::Stack& arguments);
+  ~RecordedWrite();
+  RecordedWrite(const RecordedWrite&) = delete;
+  RecordedWrite& operator=(const RecordedWrite&) = delete;
+
+  void check(const std::string& recorded, const at::Tensor& result) const;
+
+ private:
+  std::string counterpart_{};  // empty: nothing is checked
+  std::vector<int64_t> sizes_{};
+  const RecordedWrite* outer_;
+};
+
 // A function of the library's own, or of a caller's, that a graph calls as one node.
 struct RecordedCall {
   const char* name;

@@ -2,6 +2,7 @@
 
 #include <ATen/ATen.h>
 #include <ATen/ExpandUtils.h>
+#include <ATen/WrapDimUtils.h>
 
 #include <iterator>
 #include <string_view>
@@ -43,7 +44,11 @@ std::vector<int64_t> reduced(const at::Tensor& x, const c10::IValue& dims, bool 
   if (dims.isIntList()) {
     const auto list = dims.toIntVector();
     if (list.empty()) gone.assign(gone.size(), true);
-    for (const int64_t dim : list) gone.at(static_cast<size_t>(wrapped(dim, x.dim()))) = true;
+    for (const int64_t dim : list) {
+      // A tensor without dimensions has the dimensions 0 and -1, which leave nothing out.
+      const auto at = static_cast<size_t>(c10::maybe_wrap_dim(dim, x.dim()));
+      if (!gone.empty()) gone[at] = true;
+    }
   }
   std::vector<int64_t> sizes;
   for (size_t i = 0; i < gone.size(); ++i) {
@@ -58,7 +63,33 @@ void same(Stack& stack) {
   give(stack, at::empty_like(x));
 }
 
+// Functions of integers are of the default dtype.
+at::ScalarType float_dtype(const at::Tensor& x) {
+  return at::isIntegralType(x.scalar_type(), /*includeBool=*/true)
+             ? c10::typeMetaToScalarType(c10::get_default_dtype())
+             : x.scalar_type();
+}
+
+// Sums of integers are i64.
+at::ScalarType sum_dtype(const at::Tensor& x) {
+  return at::isIntegralType(x.scalar_type(), /*includeBool=*/true) ? at::kLong : x.scalar_type();
+}
+
+void same_as_float(Stack& stack) {
+  const at::Tensor x = tensor_at(stack, 0);
+  give(stack, made(x.sizes(), x, float_dtype(x)));
+}
+
 void itself(Stack& stack) { stack.resize(1); }
+
+void relu(Stack& stack) {
+  check_argument(tensor_at(stack, 0).scalar_type() != at::kBool,
+                 "relu: expected numbers, got booleans");
+  same(stack);
+}
+
+// isin(number, tensor, ...)
+void number_is_in(Stack& stack) { give(stack, made({}, tensor_at(stack, 1), at::kBool)); }
 
 // (gradient, input, target, reduction): the gradient of an input that is broadcast is summed later.
 void mse_loss_backward(Stack& stack) {
@@ -71,8 +102,7 @@ void mse_loss_backward(Stack& stack) {
 void trace(Stack& stack) {
   const at::Tensor x = tensor_at(stack, 0);
   check_argument(x.dim() == 2, "trace: expected a matrix, got shape ", x.sizes());
-  const bool is_integral = at::isIntegralType(x.scalar_type(), /*includeBool=*/true);
-  give(stack, made({}, x, is_integral ? at::kLong : x.scalar_type()));
+  give(stack, made({}, x, sum_dtype(x)));
 }
 
 void same_as_bool(Stack& stack) {
@@ -93,14 +123,21 @@ void where(Stack& stack) {
   give(stack, made(sizes, condition, at::result_type(a, b)));
 }
 
+void check_deviates(const at::Tensor& x) {
+  check_argument(at::isFloatingType(x.scalar_type()) || at::isComplexType(x.scalar_type()),
+                 "var and std: expected a floating point dtype, got ", x.scalar_type());
+}
+
 // (self, dims, correction, keepdim)
 void deviation(Stack& stack) {
   const at::Tensor x = tensor_at(stack, 0);
+  check_deviates(x);
   give(stack, made(reduced(x, stack[1], stack[3].toBool()), x));
 }
 
 void deviation_and_mean(Stack& stack) {
   const at::Tensor x = tensor_at(stack, 0);
+  check_deviates(x);
   const auto sizes = reduced(x, stack[1], stack[3].toBool());
   give(stack, made(sizes, x), made(sizes, x));
 }
@@ -121,22 +158,21 @@ void extreme(Stack& stack) {
 // (self, dtype): integers become i64.
 void product_of_all(Stack& stack) {
   const at::Tensor x = tensor_at(stack, 0);
-  at::ScalarType dtype = at::isIntegralType(x.scalar_type(), true) ? at::kLong : x.scalar_type();
-  if (!stack[1].isNone()) dtype = stack[1].toScalarType();
+  const at::ScalarType dtype = stack[1].isNone() ? sum_dtype(x) : stack[1].toScalarType();
   give(stack, made({}, x, dtype));
 }
 
 // (self, dims, keepdim, dtype)
 void nansum(Stack& stack) {
   const at::Tensor x = tensor_at(stack, 0);
-  const at::ScalarType dtype = stack[3].isNone() ? x.scalar_type() : stack[3].toScalarType();
+  const at::ScalarType dtype = stack[3].isNone() ? sum_dtype(x) : stack[3].toScalarType();
   give(stack, made(reduced(x, stack[1], stack[2].toBool()), x, dtype));
 }
 
 // (self, dims, keepdim)
 void logsumexp(Stack& stack) {
   const at::Tensor x = tensor_at(stack, 0);
-  give(stack, made(reduced(x, stack[1], stack[2].toBool()), x));
+  give(stack, made(reduced(x, stack[1], stack[2].toBool()), x, float_dtype(x)));
 }
 
 void count_nonzero(Stack& stack) {
@@ -371,6 +407,7 @@ constexpr std::pair<std::string_view, ShapeFunction> kFunctions[] = {
     {"aten::hardtanh_", {itself}},
     {"aten::huber_loss", {huber_loss}},
     {"aten::index_select", {index_select}},
+    {"aten::isin.Scalar_Tensor", {number_is_in}},
     {"aten::isnan", {same_as_bool}},
     {"aten::log_sigmoid", {same}},
     {"aten::logical_and", {broadcast_bool}},
@@ -381,7 +418,7 @@ constexpr std::pair<std::string_view, ShapeFunction> kFunctions[] = {
     {"aten::logical_or_", {itself}},
     {"aten::logical_xor", {broadcast_bool}},
     {"aten::logical_xor_", {itself}},
-    {"aten::logit", {same}},
+    {"aten::logit", {same_as_float}},
     {"aten::logsumexp", {logsumexp}},
     {"aten::max", {extreme}},
     {"aten::median", {one_element}},
@@ -402,7 +439,7 @@ constexpr std::pair<std::string_view, ShapeFunction> kFunctions[] = {
     {"aten::poisson", {same}},
     {"aten::prelu", {same}},
     {"aten::prod", {product_of_all}},
-    {"aten::relu", {same}},
+    {"aten::relu", {relu}},
     {"aten::relu_", {itself}},
     {"aten::repeat_interleave.self_int", {repeat_interleave}},
     {"aten::roll", {same}},

@@ -7,6 +7,7 @@
 #include <unordered_set>
 
 #include "engine/device/device_tensor.h"
+#include "engine/device/recorder.h"
 
 namespace nxd {
 namespace {
@@ -45,7 +46,9 @@ c10::OperatorHandle without_writes(const c10::OperatorHandle& op) {
 }  // namespace
 
 void run_on_views(const c10::OperatorHandle& op, torch::jit::Stack& stack) {
-  if (!at::GradMode::is_enabled() || !op.schema().is_mutable()) return op.callBoxed(&stack);
+  if (!op.schema().is_mutable()) return op.callBoxed(&stack);
+  const RecordedWrite write(op, stack);
+  if (!at::GradMode::is_enabled()) return op.callBoxed(&stack);
   renew_histories(op.schema(), stack);
   if (!saves_its_result(op.operator_name().name)) return op.callBoxed(&stack);
   const at::Tensor written = stack[0].toTensor();

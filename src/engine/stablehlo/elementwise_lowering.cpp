@@ -8,6 +8,28 @@ namespace {
 
 void unary(NodeLowering& n) { n.give(n.hlo.unary(n.operation, n.operand(0, n.dtype()))); }
 
+// Integers are their own floor, ceiling and nearest integer.
+void rounded(NodeLowering& n) {
+  const HloValue x = n.operand(0, n.dtype());
+  n.give(at::isFloatingType(x.dtype) ? n.hlo.unary(n.operation, x) : x);
+}
+
+bool is_unsigned(at::ScalarType dtype) { return dtype == at::kByte || dtype == at::kBool; }
+
+void absolute(NodeLowering& n) {
+  const HloValue x = n.operand(0, n.dtype());
+  n.give(is_unsigned(x.dtype) ? x : n.hlo.unary("abs", x));
+}
+
+// That of NaN is 0, and StableHLO's is NaN.
+void sign(NodeLowering& n) {
+  HloBuilder& hlo = n.hlo;
+  const HloValue x = n.tensor(0), zero = hlo.filled_like(x, 0);
+  const HloValue above = hlo.convert(hlo.compare("GT", x, zero), n.dtype());
+  if (is_unsigned(x.dtype)) return n.give(above);
+  n.give(hlo.minus(above, hlo.convert(hlo.compare("LT", x, zero), n.dtype())));
+}
+
 // In f32 for 16 bits, as libtorch does: StableHLO would leave each step in 16.
 void wide_unary(NodeLowering& n) {
   n.give(n.hlo.unary(n.operation, n.operand(0, wide_dtype(n.dtype()))));
@@ -50,14 +72,29 @@ void subtract_from(NodeLowering& n) {
   n.give(n.hlo.minus(second(n, dtype), a));
 }
 
+// The multiple of b that is next below a, over b: a quotient that is rounded up to an integer would
+// be one too many. Where b is 0 it is the quotient.
+HloValue floor_quotient(HloBuilder& hlo, const HloValue& a, const HloValue& b) {
+  const HloValue left = hlo.binary("remainder", a, b), zero = hlo.filled_like(a, 0);
+  const HloValue exact = hlo.over(hlo.minus(a, left), b);
+  const HloValue differs =
+      hlo.binary("xor", hlo.compare("LT", b, zero), hlo.compare("LT", left, zero));
+  const HloValue is_above = hlo.binary("and", hlo.compare("NE", left, zero), differs);
+  const HloValue below = hlo.select(is_above, hlo.minus(exact, hlo.filled_like(exact, 1)), exact);
+  const HloValue floor = hlo.unary("floor", below);
+  const HloValue is_short = hlo.compare("GT", hlo.minus(below, floor), hlo.filled_like(floor, 0.5));
+  const HloValue out = hlo.select(is_short, hlo.plus(floor, hlo.filled_like(floor, 1)), floor);
+  return hlo.select(hlo.compare("EQ", b, zero), hlo.over(a, b), out);
+}
+
 // (a, b, rounding mode)
 void divide_rounded(NodeLowering& n) {
-  const at::ScalarType dtype = n.dtype();
+  const at::ScalarType dtype = wide_dtype(n.dtype());
   const std::string mode = n.is_none(2) ? "" : n.argument_at(2).toStringRef();
   if (!mode.empty() && !at::isFloatingType(dtype)) return n.leave_to_host();
-  const HloValue out = n.hlo.over(n.operand(0, dtype), second(n, dtype));
   if (mode == "trunc") return n.leave_to_host();
-  n.give(mode == "floor" ? n.hlo.unary("floor", out) : out);
+  const HloValue a = n.operand(0, dtype), b = second(n, dtype);
+  n.give(mode == "floor" ? floor_quotient(n.hlo, a, b) : n.hlo.over(a, b));
 }
 
 // The remainder has the divisor's sign; StableHLO's has the dividend's.
@@ -74,9 +111,7 @@ void remainder(NodeLowering& n) {
 
 void compare(NodeLowering& n) {
   const at::ScalarType dtype = n.has(1) ? at::result_type(n.meta(0), n.meta(1))
-                               : n.argument_at(1).isDouble() && !n.meta(0).is_floating_point()
-                                   ? c10::typeMetaToScalarType(c10::get_default_dtype())
-                                   : n.meta(0).scalar_type();
+                                        : at::result_type(n.meta(0), n.argument_at(1).toScalar());
   n.give(n.hlo.compare(n.operation, n.operand(0, dtype), second(n, dtype)));
 }
 
@@ -131,19 +166,26 @@ void add_combined(NodeLowering& n) {
   n.give(n.hlo.plus(n.operand(0, dtype), by));
 }
 
-// (a, b, weight): a + weight (b - a)
+// (a, b, weight): a + weight (b - a), or b - (1 - weight) (b - a) where b is nearer: a weight of 1
+// gives b, however large a is.
 void interpolate(NodeLowering& n) {
+  HloBuilder& hlo = n.hlo;
   const at::ScalarType dtype = wide_dtype(n.dtype());
   const HloValue a = n.operand(0, dtype), b = n.operand(1, dtype);
   const HloValue weight = n.has(2) ? n.operand(2, dtype) : n.scalar_operand(2, dtype);
-  n.give(n.hlo.plus(a, n.hlo.times(weight, n.hlo.minus(b, a))));
+  const HloValue way = hlo.minus(b, a), one = hlo.filled_like(weight, 1);
+  const HloValue from_a = hlo.plus(a, hlo.times(weight, way));
+  const HloValue from_b = hlo.minus(b, hlo.times(hlo.minus(one, weight), way));
+  const HloValue is_near_a =
+      hlo.compare("LT", hlo.unary("abs", weight), hlo.filled_like(weight, 0.5));
+  n.give(hlo.select(is_near_a, from_a, from_b));
 }
 
 }  // namespace
 
 const Lowerings& elementwise_lowerings() {
   static const Lowerings all = {
-      {"aten::abs", unary, "abs"},
+      {"aten::abs", absolute},
       {"aten::add.Scalar", add_scaled, "add"},
       {"aten::add.Tensor", add_scaled, "add"},
       {"aten::addcdiv", add_combined, "divide"},
@@ -154,7 +196,7 @@ const Lowerings& elementwise_lowerings() {
       {"aten::bitwise_not", unary, "not"},
       {"aten::bitwise_or.Tensor", binary, "or"},
       {"aten::bitwise_xor.Tensor", binary, "xor"},
-      {"aten::ceil", unary, "ceil"},
+      {"aten::ceil", rounded, "ceil"},
       {"aten::clamp", clamp},
       {"aten::clamp.Tensor", clamp},
       {"aten::clamp_max", binary, "minimum"},
@@ -171,7 +213,7 @@ const Lowerings& elementwise_lowerings() {
       {"aten::erf", wide_unary, "chlo.erf"},
       {"aten::exp", wide_unary, "exponential"},
       {"aten::expm1", wide_unary, "exponential_minus_one"},
-      {"aten::floor", unary, "floor"},
+      {"aten::floor", rounded, "floor"},
       {"aten::ge.Scalar", compare, "GE"},
       {"aten::ge.Tensor", compare, "GE"},
       {"aten::gt.Scalar", compare, "GT"},
@@ -204,11 +246,11 @@ const Lowerings& elementwise_lowerings() {
       {"aten::reciprocal", reciprocal},
       {"aten::remainder.Scalar", remainder},
       {"aten::remainder.Tensor", remainder},
-      {"aten::round", unary, "round_nearest_even"},
+      {"aten::round", rounded, "round_nearest_even"},
       {"aten::rsqrt", wide_unary, "rsqrt"},
       {"aten::rsub.Scalar", subtract_from},
       {"aten::sigmoid", wide_unary, "logistic"},
-      {"aten::sign", unary, "sign"},
+      {"aten::sign", sign},
       {"aten::sin", wide_unary, "sine"},
       {"aten::sqrt", wide_unary, "sqrt"},
       {"aten::sub.Scalar", add_scaled, "subtract"},

@@ -111,6 +111,7 @@ const Lowering* find_lowering(std::string_view name) {
 
 HloSizes named_dims(const NodeLowering& n, int argument, int64_t dims) {
   const c10::IValue& named = n.argument_at(argument);
+  if (dims == 0) return {};  // 0 and -1 name none of it
   if (named.isInt()) return {positive_dim(named.toInt(), dims)};
   if (named.isNone() || named.toIntVector().empty()) return all_dims(dims);
   HloSizes out = named.toIntVector();

@@ -140,7 +140,7 @@ void variance(NodeLowering& n) {
 // (x, dims, keep)
 void logsumexp(NodeLowering& n) {
   HloBuilder& hlo = n.hlo;
-  const HloValue x = n.wide(0);
+  const HloValue x = summand(n);
   const HloSizes dims = named_dims(n, 1, x.dim());
   const HloValue top = hlo.maximum_of(x, dims, true);
   // Where all are -inf, or one is inf, the difference would be no number.

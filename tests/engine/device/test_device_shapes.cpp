@@ -1,0 +1,160 @@
+// Shapes and dtypes that are recorded are those that operators give on the CPU, and calls that the
+// CPU rejects for them are rejected when they are recorded.
+#include <ATen/ATen.h>
+
+#include <cmath>
+#include <cstdio>
+#include <functional>
+#include <string>
+#include <vector>
+
+#include "core/base/error.h"
+#include "engine/device/device_tensor.h"
+#include "engine/ops/op_call.h"
+#include "engine/stablehlo/device_backend.h"
+
+#include "support/pjrt.h"
+
+#include "support/check.h"
+
+namespace {
+
+using namespace nxd;
+using at::Tensor;
+
+const at::Device kCpu(at::kCPU);
+const at::Device kXla(at::kXLA, 0);
+
+Tensor floats(at::Device device) {
+  return at::tensor({1.5f, -2.0f, NAN, 0.25f, INFINITY, -4.0f}).view({2, 3}).to(device);
+}
+
+Tensor whole(at::ScalarType dtype, at::Device device) {
+  return at::tensor({1, 0, 3, 1, 2, 0}, at::kLong).view({2, 3}).to(dtype).to(device);
+}
+
+struct Case {
+  const char* name;
+  std::function<Tensor(at::Device)> run;
+};
+
+void test_shapes_and_dtypes_are_those_of_the_cpu(void**) {
+  using D = at::Device;
+  std::vector<Case> cases = {
+      {"abs_", [](D d) { return floats(d).abs_(); }},
+      {"nan_to_num_", [](D d) { return floats(d).nan_to_num_(0.5, 7.0); }},
+      {"abs_ of a view",
+       [](D d) {
+         const Tensor x = floats(d);
+         x.select(0, 1).abs_();
+         return x;
+       }},
+      {"logsumexp without dimensions", [](D d) { return at::logsumexp(floats(d)[0][1], {0}); }},
+      {"count_nonzero without dimensions",
+       [](D d) { return at::count_nonzero(floats(d)[0][1], at::IntArrayRef{-1}); }},
+      {"var without dimensions",
+       [](D d) { return at::var(floats(d)[0][1], at::IntArrayRef{0}, 0, true); }},
+      {"isin of a number", [](D d) { return at::isin(1.5, floats(d)); }},
+  };
+  for (const at::ScalarType dtype : {at::kLong, at::kInt, at::kByte, at::kBool}) {
+    cases.push_back(
+        {"logsumexp of integers", [dtype](D d) { return at::logsumexp(whole(dtype, d), {1}); }});
+    cases.push_back(
+        {"logit of integers", [dtype](D d) { return at::logit(whole(dtype, d), 0.1); }});
+    cases.push_back({"nansum of integers", [dtype](D d) { return at::nansum(whole(dtype, d)); }});
+  }
+  bool all_equal = true;
+  for (const Case& c : cases) {
+    const Tensor want = c.run(kCpu);
+    bool equal = false;
+    try {
+      const Tensor found = c.run(kXla).to(at::kCPU);
+      equal = found.sizes() == want.sizes() && found.scalar_type() == want.scalar_type() &&
+              at::allclose(found.to(at::kDouble), want.to(at::kDouble), 1e-5, 1e-6, true);
+    } catch (const std::exception& error) {
+      std::printf("%.200s\n", error.what());
+    }
+    if (!equal) std::printf("%s differs\n", c.name);
+    all_equal = all_equal && equal;
+  }
+  assert_true(all_equal);
+}
+
+std::string message_of(const std::function<void()>& call) {
+  try {
+    call();
+  } catch (const c10::Error& error) {
+    return error.what_without_backtrace();
+  } catch (const std::exception& error) {
+    return error.what();
+  }
+  return "";
+}
+
+bool says(const std::string& message, const char* part) {
+  if (message.find(part) != std::string::npos) return true;
+  std::printf("\"%s\" does not say \"%s\"\n", message.c_str(), part);
+  return false;
+}
+
+void test_dtypes_are_checked_when_recorded(void**) {
+  const Tensor x = whole(at::kLong, kXla), b = whole(at::kBool, kXla);
+  assert_true(says(message_of([&] { at::var(x, at::IntArrayRef{1}, 1, false); }), "got Long"));
+  assert_true(says(message_of([&] { at::std_mean(b, at::IntArrayRef{1}, 1, true); }), "got Bool"));
+  assert_true(says(message_of([&] { at::relu(b); }), "booleans"));
+  assert_true(says(message_of([&] { at::logsumexp(x, {2}); }), "out of range"));
+}
+
+// A tensor keeps its shape and values where an operator would write more to it than it has.
+void test_writes_of_other_shapes_are_rejected(void**) {
+  const Tensor base = at::zeros({2, 3}).to(kXla), row = base.select(0, 0),
+               all = at::ones({2, 3}).to(at::kBool).to(kXla), ones = at::ones({3}).to(kXla);
+  const auto call = [&](const char* name, const char* overload, const Tensor& self) {
+    OpCall op(name, overload);
+    op.set_tensor("self", &self);
+    return op;
+  };
+  for (const Tensor& self : {row, at::zeros({3}).to(kXla)}) {
+    OpCall fill = call("masked_fill_", "Scalar", self);
+    fill.set_tensor("mask", &all);
+    fill.set_double("value", 1.5);
+    assert_true(says(message_of([&] { fill.run(); }), "doesn't match the broadcast shape [2, 3]"));
+    OpCall scatter = call("masked_scatter_", "", self);
+    scatter.set_tensor("mask", &all);
+    scatter.set_tensor("source", &base);
+    assert_true(says(message_of([&] { scatter.run(); }), "doesn't match"));
+    OpCall outer = call("addr_", "", self);
+    outer.set_tensor("vec1", &ones);
+    outer.set_tensor("vec2", &ones);
+    assert_true(says(message_of([&] { outer.run(); }), "doesn't match"));
+    assert_true(self.to(at::kCPU).equal(at::zeros({3})));
+  }
+  const Tensor first = base.slice(0, 0, 1), other = at::zeros({2, 3}).to(kXla);
+  OpCall sum = call("add", "out", other);
+  sum.set_tensor("other", &other);
+  sum.set_tensor("out", &first);
+  assert_true(says(message_of([&] { sum.run(); }), "doesn't match the broadcast shape [2, 3]"));
+  OpCall fill = call("masked_fill_", "Scalar", base);
+  const Tensor mask = all.select(0, 1);
+  fill.set_tensor("mask", &mask);
+  fill.set_double("value", 1.5);
+  fill.run();
+  assert_true(base.to(at::kCPU).equal(at::full({2, 3}, 1.5)));
+}
+
+int set_up(void**) {
+  use_xla_device();
+  return 0;
+}
+
+}  // namespace
+
+int main() {
+  if (const int skipped = nxd_test_set_pjrt_plugin()) return skipped;
+  const struct CMUnitTest tests[] = {
+      cmocka_unit_test(test_shapes_and_dtypes_are_those_of_the_cpu),
+      cmocka_unit_test(test_dtypes_are_checked_when_recorded),
+      cmocka_unit_test(test_writes_of_other_shapes_are_rejected),
+  };
+  return cmocka_run_group_tests(tests, set_up, nullptr);
+}
