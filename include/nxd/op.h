@@ -36,7 +36,7 @@ NXD_API nxd_status_t nxd_op_get_schema(nxd_op_t* op, const char** out_schema);
  *  @since 0.1 */
 NXD_API nxd_status_t nxd_op_set_tensor(nxd_op_t* op, const char* name, nxd_tensor_t* tensor);
 
-/** [local] Sets a tensor-list argument.
+/** [local] Sets a tensor-list argument; a NULL in it is None where the schema allows it.
  *  @since 0.1 */
 NXD_API nxd_status_t nxd_op_set_tensors(nxd_op_t* op, const char* name,
                                         nxd_tensor_t* const* tensors, size_t num_tensors);
@@ -49,7 +49,7 @@ NXD_API nxd_status_t nxd_op_set_int(nxd_op_t* op, const char* name, int64_t valu
  *  @since 0.1 */
 NXD_API nxd_status_t nxd_op_set_double(nxd_op_t* op, const char* name, double value);
 
-/** [local] Sets a boolean.
+/** [local] Sets a boolean, or a scalar by a boolean.
  *  @since 0.1 */
 NXD_API nxd_status_t nxd_op_set_bool(nxd_op_t* op, const char* name, int32_t value);
 

@@ -240,6 +240,32 @@ static void the_only_overload_needs_no_name(void** state) {
   nxd_op_destroy(op);
 }
 
+/* A scalar by a boolean decides on the dtype as true does in Python. */
+static void a_boolean_is_a_scalar(void** state) {
+  (void)state;
+  const int64_t size[] = {2};
+  nxd_op_t* full = op_of("full", NULL);
+  OK(nxd_op_set_ints(full, "size", size, 1));
+  OK(nxd_op_set_bool(full, "fill_value", 1));
+  nxd_tensor_t* ones = result_of(full);
+  nxd_dtype_t dtype = NXD_DTYPE_INVALID;
+  OK(nxd_tensor_get_dtype(ones, &dtype));
+  assert_int_equal(dtype, NXD_DTYPE_BOOL);
+  nxd_op_destroy(full);
+  nxd_op_t* flip = op_of("bitwise_xor", "Scalar");
+  OK(nxd_op_set_tensor(flip, "self", ones));
+  OK(nxd_op_set_bool(flip, "other", 1));
+  nxd_tensor_t* zeros = result_of(flip);
+  OK(nxd_tensor_get_dtype(zeros, &dtype));
+  assert_int_equal(dtype, NXD_DTYPE_BOOL);
+  uint8_t values[] = {7, 7};
+  OK(nxd_tensor_copy_to_host(zeros, values, sizeof values));
+  assert_true(values[0] == 0 && values[1] == 0);
+  nxd_op_destroy(flip);
+  nxd_tensor_destroy(zeros);
+  nxd_tensor_destroy(ones);
+}
+
 static void arguments_of_another_type_are_refused(void** state) {
   (void)state;
   nxd_tensor_t* x = vector_f32(1, (const float[]){1});
@@ -357,6 +383,7 @@ int main(void) {
       cmocka_unit_test(a_schema_is_text),
       cmocka_unit_test(unknown_names_get_near_ones),
       cmocka_unit_test(the_only_overload_needs_no_name),
+      cmocka_unit_test(a_boolean_is_a_scalar),
       cmocka_unit_test(arguments_of_another_type_are_refused),
       cmocka_unit_test(what_a_device_or_dtype_lacks_is_unsupported),
       cmocka_unit_test(operators_run_on_many_threads),

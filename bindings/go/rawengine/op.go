@@ -148,7 +148,8 @@ func OpSetTensor(op *raw.Op, name string, tensor *raw.Tensor) error {
 	return raw.TakeError(unsafe.Pointer(C.nxdgo_op_set_tensor((*C.nxd_op_t)(unsafe.Pointer(op)), (*C.char)(unsafe.Pointer(nameC)), (*C.nxd_tensor_t)(unsafe.Pointer(tensor)))))
 }
 
-// OpSetTensors is nxd_op_set_tensors. Sets a tensor-list argument. [local]
+// OpSetTensors is nxd_op_set_tensors. Sets a tensor-list argument; a NULL in it is None where the
+// schema allows it. [local]
 func OpSetTensors(op *raw.Op, name string, tensors **raw.Tensor, numTensors int) error {
 	nameC, err := raw.CString("name", name)
 	if err != nil {
@@ -175,7 +176,7 @@ func OpSetDouble(op *raw.Op, name string, value float64) error {
 	return raw.TakeError(unsafe.Pointer(C.nxdgo_op_set_double((*C.nxd_op_t)(unsafe.Pointer(op)), (*C.char)(unsafe.Pointer(nameC)), C.double(value))))
 }
 
-// OpSetBool is nxd_op_set_bool. Sets a boolean. [local]
+// OpSetBool is nxd_op_set_bool. Sets a boolean, or a scalar by a boolean. [local]
 func OpSetBool(op *raw.Op, name string, value int32) error {
 	nameC, err := raw.CString("name", name)
 	if err != nil {

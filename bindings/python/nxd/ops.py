@@ -55,7 +55,7 @@ class Op(EngineHandle):
                                   f"list, got {type(value).__name__}")
 
     def _set_list(self, key: bytes, values: Any) -> None:
-        if values and isinstance(values[0], Tensor):
+        if any(isinstance(value, Tensor) for value in values):  # index takes a None for a dimension
             array = pointers("nxd_tensor_t", values)
             check(engine.nxd_op_set_tensors(self.pointer, key, array, len(values)))
         elif any(isinstance(value, float) for value in values):

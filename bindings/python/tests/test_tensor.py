@@ -170,6 +170,9 @@ class Operators(unittest.TestCase):
         self.assertEqual(len(ops.split(x, 1, 1, overload="Tensor")), 2)
         self.assertEqual(ops.clamp(x, None, 2.0).numpy().max(), 2)
         self.assertEqual(ops.equal(x, x), 1.0)
+        first = ops.index(x, [None, nxd.tensor([0])], overload="Tensor")
+        self.assertEqual(first.numpy().tolist(), [[1], [3]])
+        self.assertEqual(ops.full([1], True).dtype, nxd.DType.BOOL)
         self.assertEqual(ops.neg(self=x).numpy().tolist(), ops.neg(x).numpy().tolist())
         with nxd.Op("aten::relu") as relu:
             self.assertEqual(relu.schema, "aten::relu(Tensor self) -> Tensor")

@@ -132,7 +132,10 @@ void OpCall::set_double(std::string_view name, double value) {
 
 void OpCall::set_bool(std::string_view name, bool value) {
   const size_t index = index_of(name);
-  if (!slot_of(schema_.arguments()[index]).is(c10::TypeKind::BoolType)) reject(index, "a boolean");
+  const Slot slot = slot_of(schema_.arguments()[index]);
+  if (!slot.is(c10::TypeKind::BoolType) && !slot.is(c10::TypeKind::NumberType)) {
+    reject(index, "a boolean");
+  }
   values_[index] = c10::IValue(value);
 }
 

@@ -36,7 +36,7 @@ extern "C" {
     /// @since 0.1
     pub fn nxd_op_set_tensor(op: *mut nxd_op_t, name: *const c_char, tensor: *mut nxd_tensor_t) -> nxd_status_t;
 
-    /// [local] Sets a tensor-list argument.
+    /// [local] Sets a tensor-list argument; a NULL in it is None where the schema allows it.
     /// @since 0.1
     pub fn nxd_op_set_tensors(op: *mut nxd_op_t, name: *const c_char, tensors: *const *mut nxd_tensor_t, num_tensors: usize) -> nxd_status_t;
 
@@ -48,7 +48,7 @@ extern "C" {
     /// @since 0.1
     pub fn nxd_op_set_double(op: *mut nxd_op_t, name: *const c_char, value: f64) -> nxd_status_t;
 
-    /// [local] Sets a boolean.
+    /// [local] Sets a boolean, or a scalar by a boolean.
     /// @since 0.1
     pub fn nxd_op_set_bool(op: *mut nxd_op_t, name: *const c_char, value: i32) -> nxd_status_t;
 
