@@ -20,7 +20,9 @@ inline constexpr bool kStreamsAreNoexcept =
 // libtorch 1.13 reports missing kernels of a dtype and a full memory as plain c10::Error, which
 // later releases have classes for.
 inline bool says_not_implemented(std::string_view message) {
-  return message.find("not implemented for '") != std::string_view::npos;
+  return message.find("not implemented for '") != std::string_view::npos ||
+         (message.find("derivative for ") != std::string_view::npos &&
+          message.find(" is not implemented") != std::string_view::npos);
 }
 inline bool says_out_of_memory(std::string_view message) {
   return message.find("DefaultCPUAllocator: ") != std::string_view::npos &&

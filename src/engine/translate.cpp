@@ -49,9 +49,11 @@ void rethrow_translated() {
   } catch (const std::invalid_argument& e) {
     throw Error(NXD_ERROR_INVALID_ARGUMENT, e.what());
   } catch (const std::runtime_error& e) {
-    // Nodes that have freed what they saved throw no c10::Error, nor do casts of numbers.
-    if (says_wrong_order(e.what())) throw Error(NXD_ERROR_INVALID_STATE, e.what());
+    // Nodes that have freed what they saved, or have no derivative, throw no c10::Error, nor do
+    // casts of numbers.
     const std::string_view message = e.what();
+    if (says_wrong_order(message)) throw Error(NXD_ERROR_INVALID_STATE, e.what());
+    if (compat::says_not_implemented(message)) throw Error(NXD_ERROR_UNSUPPORTED, e.what());
     if (message.find("without overflow") != std::string_view::npos) {
       throw Error(NXD_ERROR_INVALID_ARGUMENT, e.what());
     }

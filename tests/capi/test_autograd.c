@@ -316,6 +316,19 @@ static void wrong_leaves_and_gradients_are_refused(void** state) {
   nxd_tensor_destroy(x);
 }
 
+static void an_operator_without_a_derivative_is_unsupported(void** state) {
+  (void)state;
+  nxd_tensor_t* x = leaf_f32(2, (const float[]){3, -2});
+  nxd_tensor_t *in[] = {x, x}, *y = NULL;
+  OK(nxd_op_call("floor_divide", NULL, in, 2, &y, 1));
+  nxd_tensor_t* ones = vector_f32(2, (const float[]){1, 1});
+  REFUSED(nxd_backward(&y, &ones, 1, 0), NXD_ERROR_UNSUPPORTED,
+          "derivative for aten::floor_divide");
+  nxd_tensor_destroy(ones);
+  nxd_tensor_destroy(y);
+  nxd_tensor_destroy(x);
+}
+
 int main(void) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(backward_accumulates_into_leaves),
@@ -329,6 +342,7 @@ int main(void) {
       cmocka_unit_test(gradients_of_written_views),
       cmocka_unit_test(gradients_of_no_rows),
       cmocka_unit_test(overwritten_tensors_are_noticed),
+      cmocka_unit_test(an_operator_without_a_derivative_is_unsupported),
       cmocka_unit_test(wrong_leaves_and_gradients_are_refused),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
