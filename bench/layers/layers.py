@@ -17,7 +17,7 @@ class Weights:
     """Parameters of a layer: whole values, and what each rank has of them."""
 
     def __init__(self, program):
-        self.program, self.named = program, {}
+        self.program, self.named, self.frozen = program, {}, set()
 
     def add(self, name, whole, rows=None, dim=0, over=None):
         """rows[rank]: indices along dim that the rank has, -1 for padding; None: all. over: ranks whose gradients
@@ -43,6 +43,23 @@ class Weights:
         for name, (whole, *_) in self.named.items():
             have[prefix + name].set_full(self.program.tensor(whole))
         self.handles = {name: have[prefix + name] for name in self.named}
+        if self.program.r.random() < 0.2:
+            self.freeze(self.program.r.sample(sorted(self.named), self.program.r.randrange(len(self.named) + 1)))
+
+    def freeze(self, names):
+        """They get no gradient."""
+        self.frozen.update(names)
+        for name in names:
+            self.handles[name].set_trainable(False)
+            simulated = self.named[name][1]
+            self.program.simulator.leaves = [each for each in self.program.simulator.leaves if each is not simulated]
+            for ranks in simulated.copies:
+                for x in ranks:
+                    x.requires_grad_(False)
+
+    def trained(self):
+        """(name, whole, simulated, over, padding, dim) of each that gets a gradient."""
+        return [(name, *each) for name, each in self.named.items() if name not in self.frozen]
 
 
 class Layer:

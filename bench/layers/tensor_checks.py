@@ -32,9 +32,14 @@ def overwrite(p):
     p.note(f"{p.name(v)} *= -0.5")
 
 
-def is_input(p, v, before):
-    """True if a result is an input itself; on the recorded device this is taken for granted."""
-    return p.device != "cpu" or any(memory_of(v.tensor) == memory_of(u.tensor) for u in before)
+def takes_gradient(p, v):
+    """True if a result is an input itself; a view of one, made without differentiation, takes none."""
+    ones = torch.ones(v.simulated.copies[0][p.rank].shape).double()
+    try:
+        nxd.grad([v.tensor], [v.tensor], [p.tensor(ones, v.tensor.dtype.name.lower())], retain_graph=True)
+    except nxd.InvalidArgument:
+        return False
+    return True
 
 
 def untracked(p):
@@ -44,8 +49,9 @@ def untracked(p):
         kind = p.r.choice([column, row, norm, mlp, attention, plain, qkv, linear])
         kind(p)
     for v in p.variables[before:]:
-        # A norm's sum without a residual is its input; libtorch's views say of themselves that they require gradients.
-        if kind is norm and v.tensor.requires_grad and is_input(p, v, p.variables[:before]):
+        # A norm's sum without a residual is its input, and a bias that is not added is the parameter; libtorch's
+        # views say of themselves that they require gradients.
+        if v.tensor.requires_grad and takes_gradient(p, v):
             continue
         v.simulated = p.simulator.run(lambda xs: [x.detach() for x in xs], v.simulated, noise=False)
         v.leaf = False
@@ -118,7 +124,7 @@ def taped(p):
     expected = p.simulator.gradients([simulated], [grads])
     found, = tape.backward(p.tensor(grads[p.rank], dtype))
     p.compare(f"{type(layer).__name__} taped: gradient", found, expected[id(x)])
-    for name, (whole, weight, over, padding, dim) in layer.weights.named.items():
+    for name, whole, weight, over, padding, dim in layer.weights.trained():
         p.compare(f"{type(layer).__name__} taped: gradient of {name}", layer.weights.handles[name].grad,
                   expected[id(weight)], padding, dim)
         layer.weights.handles[name].tensor.grad = None
@@ -148,7 +154,7 @@ def differentiate(p, again):
     p.note("gradients of", [p.name(v) for v in outputs])
     leaves = [v for v in p.variables if v.leaf]
     weights = [(f"{type(layer).__name__}.{name}", layer.weights.handles[name], *rest) for layer in p.layers
-               for name, (whole, *rest) in layer.weights.named.items()]
+               for name, whole, *rest in layer.weights.trained()]
     if r.random() < 0.3 and leaves:
         found = nxd.grad([v.tensor for v in outputs], [v.tensor for v in leaves], given, retain_graph=True)
         for v, g in zip(leaves, found):
@@ -168,6 +174,10 @@ def differentiate(p, again):
         v.tensor.grad = None
     for name, handle, simulated, over, padding, dim in weights:
         p.compare(f"gradient of {name}", handle.grad, expected[id(simulated)], padding, dim)
+    for layer in p.layers:
+        for name in layer.weights.frozen:
+            if layer.weights.handles[name].grad is not None:
+                p.say(f"{type(layer).__name__}.{name} is frozen, and has a gradient")
     if weights and r.random() < 0.5 and not p.wrong and all(h.grad is not None for _, h, *_ in weights):
         finish(p, weights, expected)
     for name, handle, *_ in weights:

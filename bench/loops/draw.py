@@ -4,12 +4,12 @@ import random
 INF = float("inf")
 
 
-def draw(seed, world):
-    """A loop for so many ranks."""
+def draw(seed, world, modules=False):
+    """A loop for so many ranks; over modules alone, if that is asked for."""
     r = random.Random(seed * 131 + world)
     tp = r.choice([t for t in (1, 2) if world % t == 0])
     dp = world // tp
-    kind = r.choice(["buffers", "buffers", "module", "ddp", "ddp"])
+    kind = r.choice(["module", "ddp"] if modules else ["buffers", "buffers", "module", "ddp", "ddp"])
     zero = r.choice([0, 1]) if kind != "module" else 0
     c = {"seed": seed, "tp": tp, "dp": dp, "kind": kind, "zero": zero}
     c["dtypes"] = r.choice([["f32"], ["f32"], ["f64"], ["bf16"], ["f32", "f64"], ["f32", "bf16"], ["f32", "f64",

@@ -2,6 +2,7 @@
 usage: nxdrun -n RANKS train.py DIRECTORY COUNT FIRST     The seed under way is written to DIRECTORY/last.
 """
 import json
+import os
 import pathlib
 import random
 import struct
@@ -15,6 +16,7 @@ from draw import INF, draw, match
 from reference import Reference, hash_of, numbers, part, rows_of, rule
 
 DT = {"f32": torch.float32, "f64": torch.float64, "bf16": torch.bfloat16}
+DEVICE = os.environ.get("NXD_TEST_DEVICE", "cpu")
 KINDS = {"F32": torch.float32, "F64": torch.float64, "BF16": torch.bfloat16}
 
 
@@ -91,6 +93,8 @@ class Run:
                 self.root.handles[p["name"]] = q
                 if p["name"] in c["frozen"]:
                     q.set_trainable(False)
+            if DEVICE != "cpu":
+                self.root.move_to(DEVICE)
         self.make(c["zero"], c["bucket"])
         for g in c["groups"]:
             self.add_group(g)
@@ -527,8 +531,8 @@ class Model(nxd.Module):
 def tensor(t):
     t = t.contiguous()
     if t.dtype is torch.bfloat16:
-        return nxd.tensor(t.view(torch.int16).numpy().view(np.uint16), "bf16")
-    return nxd.tensor(t.numpy())
+        return nxd.tensor(t.view(torch.int16).numpy().view(np.uint16), "bf16").to_device(DEVICE)
+    return nxd.tensor(t.numpy()).to_device(DEVICE)
 
 
 def from_nxd(t):
@@ -540,7 +544,7 @@ def from_nxd(t):
 
 def differences(context, seed, directory):
     """Tells how a loop differs on this rank; ranks end it together."""
-    drawn = draw(seed, context.size)
+    drawn = draw(seed, context.size, DEVICE != "cpu")
     if context.model_parallel:
         context.destroy_model_parallel()
     context.init_model_parallel(tensor_parallel_size=drawn["tp"])

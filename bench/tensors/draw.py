@@ -8,6 +8,7 @@ import warnings
 import torch
 
 import calls
+import operators
 import state
 import writes
 from program import Program, Skip
@@ -16,7 +17,9 @@ KINDS = ([calls.views] * 14 + [calls.unary] * 4 + [calls.scalar] * 4 + [calls.bi
          + [calls.reduce] * 6 + [calls.product] * 8 + [writes.indexing] * 6 + [writes.norms] * 3 + [writes.inplace] * 14
          + [state.cast] * 3 + [state.integers] + [state.custom] * 2 + [state.backward] * 6 + [state.grads] * 3
          + [state.requires, state.mode] + [state.drop] * 3 + [state.host_write] + [state.check] * 3 + [state.moved] * 3
-         + [state.create] * 6)
+         + [state.create] * 6 + [operators.any_unary] * 5 + [operators.any_binary] * 6 + [operators.any_scalar] * 5
+         + [operators.any_reduce] * 5 + [operators.spatial] * 4 + [operators.places] * 6 + [operators.losses] * 3
+         + [operators.any_write] * 8 + [operators.made, operators.attention])
 MOST_TENSORS = 40
 
 

@@ -105,7 +105,7 @@ class Program:
         shape = self.shape() if shape is None else shape
         dtype = dtype or self.r.choice(self.dtypes)
         a = self.numbers(shape, dtype)
-        t = torch.from_numpy(np.array(a, copy=True)).to(DT[dtype])
+        t = torch.from_numpy(np.array(a, copy=True)).to(DT[dtype], copy=True)  # which can be resized
         if list(t.shape) != list(shape):
             t = t.reshape(shape).clone()
         i = self.new(t)
@@ -181,8 +181,8 @@ class Program:
                 return self.vars[a.i]
             if isinstance(a, D):
                 return DT[a.name]
-            if isinstance(a, list) and a and isinstance(a[0], V):
-                return [self.vars[x.i] for x in a]
+            if isinstance(a, list) and any(isinstance(x, V) for x in a):
+                return [None if x is None else self.vars[x.i] for x in a]
             return a
         op = getattr(getattr(aten, name), overload or "default")
         given = {k: real(a) for k, a in args.items()}
