@@ -401,10 +401,13 @@ RecordedWrite::RecordedWrite(const c10::OperatorHandle& op, const Stack& argumen
   if (resizes(name) || !(is_in_place || out)) return;
   const c10::IValue& argument = arguments.at(is_in_place ? 0 : static_cast<size_t>(*out));
   if (!argument.isTensor() || !is_recorded(argument.toTensor())) return;
-  // A result that is no view takes the sizes that it is given.
-  if (!is_in_place && !argument.toTensor().is_view()) return;
+  // A result that is no view, and no other argument, takes the sizes that it is given.
+  const at::Tensor& written = argument.toTensor();
+  int uses = 0;
+  for_each_tensor(arguments, [&](const at::Tensor& tensor) { uses += tensor.is_same(written); });
+  if (!is_in_place && uses == 1 && !written.is_view()) return;
   counterpart_ = is_in_place ? name.substr(0, name.size() - 1) : name;
-  sizes_ = argument.toTensor().sizes().vec();
+  sizes_ = written.sizes().vec();
 }
 
 RecordedWrite::~RecordedWrite() { current_write = outer_; }

@@ -368,8 +368,8 @@ void convolution(Stack& stack) {
     const int64_t pad = 2 * cyclic(padding, at), step = cyclic(stride, at);
     sizes.push_back(transposed ? (x.size(i) - 1) * step - pad + kernel + cyclic(more, at)
                                : (x.size(i) + pad - kernel) / step + 1);
-    check_argument(sizes.back() >= 0, "convolution: the kernel is larger than the input, ",
-                   x.sizes());
+    check_argument(transposed ? sizes.back() >= 0 : x.size(i) + pad >= kernel,
+                   "convolution: the kernel is larger than the input, ", x.sizes());
   }
   give(stack, made(sizes, x));
 }

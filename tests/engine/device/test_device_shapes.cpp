@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "core/base/error.h"
+#include "engine/autograd/gradients.h"
 #include "engine/device/device_tensor.h"
 #include "engine/ops/op_call.h"
 #include "engine/stablehlo/device_backend.h"
@@ -103,6 +104,28 @@ void test_dtypes_are_checked_when_recorded(void**) {
   assert_true(says(message_of([&] { at::std_mean(b, at::IntArrayRef{1}, 1, true); }), "got Bool"));
   assert_true(says(message_of([&] { at::relu(b); }), "booleans"));
   assert_true(says(message_of([&] { at::logsumexp(x, {2}); }), "out of range"));
+  const Tensor line = at::zeros({1, 1, 3}).to(kXla), kernel = at::zeros({1, 1, 3}).to(kXla);
+  const std::vector<int64_t> two{2}, none{0};
+  const auto convolve = [&] { at::conv1d(line, kernel, Tensor(), two, none, two); };
+  assert_true(says(message_of(convolve), "kernel is larger"));
+}
+
+// Some operators save their result when they write in place, and their argument when they do not.
+void test_gradients_of_views_that_are_written(void**) {
+  for (const char* name : {"hardtanh_", "leaky_relu_", "elu_", "relu_", "exp_"}) {
+    std::vector<Tensor> gradients;
+    for (const at::Device device : {kCpu, kXla}) {
+      Tensor x = at::tensor({-1.5f, -0.25f, 0.5f, 2.0f}).to(device).requires_grad_(true);
+      const Tensor view = (x * 2).view({2, 2});
+      OpCall op(name, "");
+      op.set_tensor("self", &view);
+      op.run();
+      run_backward({view.sum()}, {Tensor()}, false);
+      gradients.push_back(x.grad().to(at::kCPU));
+    }
+    if (!at::allclose(gradients[0], gradients[1])) std::printf("%s differs\n", name);
+    assert_true(at::allclose(gradients[0], gradients[1]));
+  }
 }
 
 // A tensor keeps its shape and values where an operator would write more to it than it has.
@@ -134,6 +157,11 @@ void test_writes_of_other_shapes_are_rejected(void**) {
   sum.set_tensor("other", &other);
   sum.set_tensor("out", &first);
   assert_true(says(message_of([&] { sum.run(); }), "doesn't match the broadcast shape [2, 3]"));
+  const Tensor rows = at::zeros({3}).to(kXla);
+  OpCall own = call("add", "out", rows);
+  own.set_tensor("other", &other);
+  own.set_tensor("out", &rows);
+  assert_true(says(message_of([&] { own.run(); }), "doesn't match the broadcast shape [2, 3]"));
   OpCall fill = call("masked_fill_", "Scalar", base);
   const Tensor mask = all.select(0, 1);
   fill.set_tensor("mask", &mask);
@@ -154,6 +182,7 @@ int main() {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(test_shapes_and_dtypes_are_those_of_the_cpu),
       cmocka_unit_test(test_dtypes_are_checked_when_recorded),
+      cmocka_unit_test(test_gradients_of_views_that_are_written),
       cmocka_unit_test(test_writes_of_other_shapes_are_rejected),
   };
   return cmocka_run_group_tests(tests, set_up, nullptr);
