@@ -93,7 +93,7 @@ def any_scalar(p):
                      "clampt", "where", "wheres", "whereb", "lerp", "addcdiv", "full_like", "fill", "new_full",
                      "masked_fill", *COMPARISONS])
     v, t = V(i), p.vars[i]
-    x = r.choice([2, 3, -1, 0, 1.5, -0.25, True])
+    x = r.choice([2, 3, -1, 0, 1.5, -0.25])
     if name == "pow":
         return p.call("pow", "Tensor_Scalar", self=v, exponent=r.choice([0, 1, 2, 3, 0.5, -1, -2, 1.5]))
     if name in ("remainder", "floor_divide"):
@@ -453,7 +453,14 @@ def made(p):
         return p.call("eye", "m", n=2, m=3, **dtype)
     if name == "zeros":
         return p.call("zeros", "", size=p.shape(), **dtype)
-    return p.call("full", "", size=p.shape(), fill_value=r.choice([1, 0.5, True]), **dtype)
+    return p.call("full", "", size=p.shape(), fill_value=r.choice([1, 0.5]), **dtype)
+
+
+def gives(a, b, shape):
+    try:
+        return torch.broadcast_shapes(a.shape, b.shape) == shape
+    except RuntimeError:
+        return False
 
 
 def any_write(p):
@@ -470,7 +477,7 @@ def any_write(p):
     if name in tensors and r.random() < 0.7:
         return p.call(name, "Tensor", self=v, other=V(beside(p, i)))
     if name in tensors:
-        return p.call(name, "Scalar", self=v, other=r.choice([1, 2, True, 0.5]))
+        return p.call(name, "Scalar", self=v, other=r.choice([1, 2, 0.5]))
     if name == "copy_":
         return p.call(name, "", self=v, src=V(beside(p, i)))
     if name in ("logical_and_", "logical_or_"):
@@ -500,12 +507,14 @@ def any_write(p):
     if name == "out":
         op = r.choice(["add", "mul", "div", "eq", "logical_and", "maximum", "pow", "sub"])
         a, b = beside(p, i), beside(p, i)
+        if p.device != "cpu" and not gives(p.vars[a], p.vars[b], t.shape):
+            raise Skip  # views take no other shape there
         key = {"pow": "exponent"}.get(op, "other")
         overload = {"eq": "Tensor_out", "pow": "Tensor_Tensor_out"}.get(op, "out")
         return p.call(op, overload, self=V(a), out=v, **{key: V(b)})
     if name == "masked_fill_":
         m = p.call("gt", "Scalar", self=V(beside(p, i)), other=0)[0][1]
-        return p.call(name, "Scalar", self=v, mask=V(m), value=r.choice([1, 0.5, True]))
+        return p.call(name, "Scalar", self=v, mask=V(m), value=r.choice([1, 0.5]))
     if name == "cumprod_":
         return p.call(name, "", self=v, dim=p.dim(t))
     if name == "detach_":
