@@ -4,13 +4,29 @@
 
 #include <ATen/ATen.h>
 #include <c10/core/impl/DeviceGuardImplInterface.h>
+#include <c10/util/Exception.h>
 #include <torch/csrc/autograd/custom_function.h>
+#include <torch/version.h>
 
+#include <string>
 #include <string_view>
 #include <utility>
 #include <vector>
 
+// The parameters of WarningHandler::process.
+#if TORCH_VERSION_MAJOR < 2
+#define NXD_TORCH_WARNING const c10::SourceLocation&, const std::string&, bool
+#else
+#define NXD_TORCH_WARNING const c10::Warning&
+#endif
+
 namespace nxd::compat {
+
+#if TORCH_VERSION_MAJOR < 2
+using c10::Warning::WarningHandlerGuard;
+#else
+using c10::WarningUtils::WarningHandlerGuard;
+#endif
 
 // Releases of libtorch differ in whether their device guards' streams are noexcept.
 inline constexpr bool kStreamsAreNoexcept =

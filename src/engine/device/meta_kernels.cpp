@@ -79,8 +79,7 @@ void add_meta_kernels() {
   if (lacks("aten::logical_xor")) library->impl("logical_xor.out", TORCH_FN(of_two));
   if (lacks("aten::logical_not")) library->impl("logical_not.out", TORCH_FN(of_one));
 #if TORCH_VERSION_MAJOR < 2
-  SilentWarnings silent;
-  const c10::Warning::WarningHandlerGuard no_warnings(&silent);
+  const SilentWarnings silent;
   library->impl("index_add", TORCH_FN(index_add));
   library->impl("index_add_", TORCH_FN(index_add_in_place));
 #endif

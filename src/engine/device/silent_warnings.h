@@ -1,14 +1,21 @@
 #pragma once
 
-#include <c10/util/Exception.h>
-
-#include <string>
+#include "engine/torch_compat.h"
 
 namespace nxd {
 
-// A handler that says nothing of kernels which take the place of libtorch's.
-struct SilentWarnings final : c10::WarningHandler {
-  void process(const c10::SourceLocation&, const std::string&, const bool) override {}
+// While it lives, nothing is said of kernels which take the place of libtorch's.
+class SilentWarnings {
+ public:
+  SilentWarnings() : guard_(&handler_) {}
+
+ private:
+  struct Handler final : c10::WarningHandler {
+    void process(NXD_TORCH_WARNING) override {}
+  };
+
+  Handler handler_;
+  const compat::WarningHandlerGuard guard_;
 };
 
 }  // namespace nxd

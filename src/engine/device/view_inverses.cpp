@@ -99,8 +99,7 @@ at::Tensor unfold(const at::Tensor& self, int64_t dimension, int64_t size, int64
 // In static memory, where leak checkers see what it owns: it is never destroyed.
 void mend_view_inverses() {
   alignas(torch::Library) static unsigned char place[sizeof(torch::Library)];
-  SilentWarnings silent;
-  const c10::Warning::WarningHandlerGuard no_warnings(&silent);
+  const SilentWarnings silent;
   auto* library = new (place) torch::Library(torch::Library::IMPL, "aten",
                                              c10::DispatchKey::Functionalize, __FILE__, __LINE__);
   library->impl("expand", TORCH_FN(expand));
