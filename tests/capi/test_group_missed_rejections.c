@@ -1,6 +1,7 @@
 /* A rank rejects a call that its peers do not come to, since they wait for it in another group: all
  * ranks are told at once which rank rejected what. A rank that others can still reach is waited
  * for, and the groups go on. */
+#include <pthread.h>
 #include <string.h>
 #include <unistd.h>
 
@@ -126,17 +127,131 @@ static void late_peer(nxd_context_t* ctx, int rank, int size, void* unused) {
   check_pair(&groups);
 }
 
-static void run(nxd_test_rank_fn ranks) {
+typedef struct {
+  groups_t groups;
+  pthread_t thread;
+} caller_t;
+
+static void* barrier_of_pair(void* arg) {
+  const caller_t* caller = arg;
+  NXD_TEST_OK(nxd_barrier(caller->groups.pair));
+  usleep(2000000);
+  float in[kCount] = {0}, out[kCount];
+  NXD_TEST_REFUSED(nxd_all_reduce(caller->groups.pair, in, out, kCount, f32, NXD_REDUCE_SUM),
+                   NXD_ERROR_INVALID_ARGUMENT, "rank 0 rejected its arguments: send: expected");
+  return NULL;
+}
+
+/* Rank 1 waits for rank 0, and comes to what rank 0 waits in by another thread. */
+static void thread_of_a_peer(nxd_context_t* ctx, int rank, int size, void* unused) {
+  (void)size;
+  (void)unused;
+  caller_t caller = {.groups = groups_of(ctx, rank)};
+  float out[kCount];
+  if (rank == 1) pthread_create(&caller.thread, NULL, barrier_of_pair, &caller);
+  if (rank == 0) {
+    NXD_TEST_OK(nxd_barrier(caller.groups.pair));
+    NXD_TEST_REFUSED(nxd_all_reduce(caller.groups.pair, NULL, out, kCount, f32, NXD_REDUCE_SUM),
+                     NXD_ERROR_INVALID_ARGUMENT, "send: expected");
+  }
+  NXD_TEST_OK(nxd_barrier(caller.groups.world));
+  if (rank == 1) pthread_join(caller.thread, NULL);
+  check_pair(&caller.groups);
+}
+
+static void* two_barriers_of_world(void* arg) {
+  const caller_t* caller = arg;
+  NXD_TEST_OK(nxd_barrier(caller->groups.world));
+  usleep(2000000);
+  NXD_TEST_OK(nxd_barrier(caller->groups.world));
+  return NULL;
+}
+
+/* Rank 0 comes to what rank 1 waits in by another thread. */
+static void thread_of_the_rank(nxd_context_t* ctx, int rank, int size, void* unused) {
+  (void)size;
+  (void)unused;
+  caller_t caller = {.groups = groups_of(ctx, rank)};
+  float in[kCount] = {0}, out[kCount];
+  if (rank == 0) {
+    pthread_create(&caller.thread, NULL, two_barriers_of_world, &caller);
+    usleep(300000);
+  } else {
+    NXD_TEST_OK(nxd_barrier(caller.groups.world));
+    NXD_TEST_OK(nxd_barrier(caller.groups.world));
+  }
+  if (rank < 2) {
+    NXD_TEST_REFUSED(
+        nxd_all_reduce(caller.groups.pair, rank == 0 ? NULL : in, out, kCount, f32, NXD_REDUCE_SUM),
+        NXD_ERROR_INVALID_ARGUMENT, "send: expected");
+  }
+  if (rank == 0) pthread_join(caller.thread, NULL);
+  check_pair(&caller.groups);
+}
+
+static void* barrier_of_all(void* arg) {
+  const caller_t* caller = arg;
+  NXD_TEST_REFUSED(nxd_barrier(caller->groups.world), NXD_ERROR_PEER_LOST, kNoArray);
+  return NULL;
+}
+
+/* No thread of any rank can go on. */
+static void threads_that_wait(nxd_context_t* ctx, int rank, int size, void* unused) {
+  (void)size;
+  (void)unused;
+  static const int32_t members[] = {1, 2};
+  caller_t caller = {.groups = groups_of(ctx, rank)};
+  nxd_group_t* others = NULL;
+  if (rank > 0) NXD_TEST_OK(nxd_group_create(ctx, members, 2, "others", &others));
+  NXD_TEST_OK(nxd_barrier(caller.groups.world));
+  float out[kCount];
+  if (rank == 1) pthread_create(&caller.thread, NULL, barrier_of_all, &caller);
+  const nxd_status_t status =
+      rank == 0   ? nxd_all_reduce(caller.groups.pair, NULL, out, kCount, f32, NXD_REDUCE_SUM)
+      : rank == 1 ? nxd_barrier(others)
+                  : nxd_barrier(caller.groups.world);
+  if (rank != 1) NXD_TEST_REFUSED(status, NXD_ERROR_PEER_LOST, kNoArray);
+  if (rank == 1) pthread_join(caller.thread, NULL);
+  check_lost(status, &caller.groups, kNoArray);
+  nxd_group_destroy(others);
+}
+
+/* A work waits for rank 0. Its caller comes to rank 0, although that takes more than an eighth of
+ * the timeout, or after a wait with a bound. */
+static void caller_of_a_work(nxd_context_t* ctx, int rank, int size, void* bound_ms) {
+  (void)size;
+  const groups_t groups = groups_of(ctx, rank);
+  nxd_work_t* work = NULL;
+  float in[kCount] = {0}, out[kCount];
+  if (rank == 1) {
+    NXD_TEST_OK(nxd_barrier_async(groups.world, &work));
+    NXD_TEST_REFUSED(nxd_work_wait(work, *(const int64_t*)bound_ms), NXD_ERROR_TIMEOUT, "goes on");
+    usleep(6000000 - (useconds_t) * (const int64_t*)bound_ms * 1000);
+  }
+  if (rank < 2) {
+    NXD_TEST_REFUSED(
+        nxd_all_reduce(groups.pair, rank == 0 ? NULL : in, out, kCount, f32, NXD_REDUCE_SUM),
+        NXD_ERROR_INVALID_ARGUMENT, "send: expected");
+  }
+  NXD_TEST_OK(rank == 1 ? nxd_work_wait(work, -1) : nxd_barrier(groups.world));
+  nxd_work_destroy(work);
+  check_pair(&groups);
+}
+
+static void run_with(nxd_test_rank_fn ranks, int64_t bound_ms) {
   nxd_context_options_t options = NXD_CONTEXT_OPTIONS_INIT;
   options.timeout_ms = 30000;
-  nxd_test_run_ranks_with(&options, kRanks, 0, ranks, NULL);
+  nxd_test_run_ranks_with(&options, kRanks, 0, ranks, &bound_ms);
 }
+
+static void run(nxd_test_rank_fn ranks) { run_with(ranks, 0); }
 
 static void peers_wait_for_the_rank(void** state) {
   (void)state;
   run(collective);
   run(message);
   run(works);
+  run(threads_that_wait);
 }
 
 static void peers_can_go_on(void** state) {
@@ -145,8 +260,21 @@ static void peers_can_go_on(void** state) {
   run(late_peer);
 }
 
+static void other_threads_go_on(void** state) {
+  (void)state;
+  run(thread_of_a_peer);
+  run(thread_of_the_rank);
+}
+
+static void callers_of_works_go_on(void** state) {
+  (void)state;
+  run_with(caller_of_a_work, 0);
+  run_with(caller_of_a_work, 2000);
+}
+
 int main(void) {
-  const struct CMUnitTest tests[] = {cmocka_unit_test(peers_wait_for_the_rank),
-                                     cmocka_unit_test(peers_can_go_on)};
+  const struct CMUnitTest tests[] = {
+      cmocka_unit_test(peers_wait_for_the_rank), cmocka_unit_test(peers_can_go_on),
+      cmocka_unit_test(other_threads_go_on), cmocka_unit_test(callers_of_works_go_on)};
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

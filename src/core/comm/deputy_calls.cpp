@@ -34,7 +34,7 @@ void DeputyCalls::wait_for_own() {
   expect(nullptr);
 }
 
-DeputyCalls::Scope::Scope(DeputyCalls& calls) { here.made = &calls; }
+DeputyCalls::Scope::Scope(DeputyCalls& calls) : deputy_(calls.caller_) { here.made = &calls; }
 
 DeputyCalls::Scope::~Scope() { here.made = nullptr; }
 

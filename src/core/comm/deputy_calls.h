@@ -3,6 +3,7 @@
 #include <condition_variable>
 #include <memory>
 #include <mutex>
+#include <thread>
 
 #include "core/base/fork_guard.h"
 #include "core/comm/monitor/group_monitor.h"
@@ -11,7 +12,8 @@ namespace nxd {
 
 // Group calls that a thread of the library's makes in place of another thread, which goes on
 // meanwhile: those of a recorded step that is not waited for. Every rank has them in the order of
-// its program, so that calls of the other thread's own begin when these have ended.
+// its program, so that calls of the other thread's own begin when these have ended. The other
+// thread makes this object.
 class DeputyCalls {
  public:
   // By the other thread: its calls on groups wait for these from now on.
@@ -26,6 +28,9 @@ class DeputyCalls {
     ~Scope();
     Scope(const Scope&) = delete;
     Scope& operator=(const Scope&) = delete;
+
+   private:
+    const BlockedCallers::Deputy deputy_;
   };
 
   // A call on a group, whoever makes it: waits until it is its turn.
@@ -51,6 +56,7 @@ class DeputyCalls {
   void help(bool* is_interrupted);
 
   const ForkGuard fork_guard_;
+  const std::thread::id caller_ = std::this_thread::get_id();
   std::mutex mutex_;
   std::condition_variable changed_;
   bool has_ended_ = false;

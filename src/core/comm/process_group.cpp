@@ -91,6 +91,7 @@ void ProcessGroup::run_behind(const Call& call) {
 std::shared_ptr<Work> ProcessGroup::start(const Call& call, Work::Bound bound) {
   monitor_->check_not_forked(call.name());
   DeputyCalls::wait_for_own();
+  monitor_->shared().blocked_callers.enter();
   if (next_key_.load(std::memory_order_relaxed) != 0) return start(with_next_key(call), bound);
   auto work = std::make_shared<Work>(monitor_->share(), name(), call.name(), bound);
   const auto cancelled = [this, call] {

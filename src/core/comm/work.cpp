@@ -109,7 +109,8 @@ bool Work::wait_until_done(const Deadline* deadline, const std::function<void()>
   std::unique_lock<std::mutex> lock(mutex_);
   const auto shared = shared_;  // null once it is done
   std::optional<BlockedCallers::Wait> blocked;
-  if (shared) blocked.emplace(shared->blocked_callers);
+  // With a deadline the caller may yet go on, to what other ranks wait for.
+  if (shared && !deadline) blocked.emplace(shared->blocked_callers);
   while (state_ != State::kDone) {
     milliseconds beat = kSlowBeat;
     if (shared->interrupt.callback) beat = kInterruptBeat;

@@ -19,6 +19,7 @@ const char* const kAllHeard = "lost_all_heard";
 const char* const kRejections = "rejections";  // counts the ranks that wait in a rejected call
 
 std::string wait_key(int rank) { return "wait/" + std::to_string(rank); }
+std::string waits_key(int rank) { return "waits/" + std::to_string(rank); }
 std::string own_loss_key(int rank) { return "lost_to/" + std::to_string(rank); }
 
 std::string left_key(int rank) { return "left/" + std::to_string(rank); }
@@ -237,7 +238,7 @@ void FailureRegistry::publish_wait(const void* waiter, int awaited) noexcept {
   ask([&] {
     std::lock_guard<std::mutex> lock(waits_mutex_);
     waits_.emplace_back(waiter, awaited);
-    if (waits_.size() == 1) write_wait();
+    if (waits_.size() == 1) store_->set(wait_key(rank_), std::to_string(awaited));
   });
 }
 
@@ -246,14 +247,9 @@ void FailureRegistry::clear_wait(const void* waiter) noexcept {
     std::lock_guard<std::mutex> lock(waits_mutex_);
     const bool published = !waits_.empty() && waits_.front().first == waiter;
     std::erase_if(waits_, [&](const auto& wait) { return wait.first == waiter; });
-    if (published) write_wait();
+    if (!published) return;
+    store_->set(wait_key(rank_), waits_.empty() ? "" : std::to_string(waits_.front().second));
   });
-}
-
-// With the lock held.
-void FailureRegistry::write_wait() {
-  store_->set(wait_key(rank_),
-              waits_.empty() ? "" : text(waits_.front().second, " ", ++published_waits_));
 }
 
 void FailureRegistry::begin_rejection() noexcept {
@@ -274,15 +270,14 @@ void FailureRegistry::leave_before_joining(Store& world, int rank) {
   world.set(kPrefix + left_key(rank), "1");
 }
 
-std::optional<FailureRegistry::Wait> FailureRegistry::wait_of(int rank) {
-  std::optional<Wait> wait;
+std::optional<int> FailureRegistry::awaited_by(int rank) {
+  std::optional<int> awaited;
   ask([&] {
-    std::string value = store_->get(wait_key(rank)).value_or("");
-    const auto number = env::parse_int(value.substr(0, value.find(' ')));
-    if (!number || *number < 0 || *number >= world_size_) return;
-    wait = Wait{static_cast<int>(*number), std::move(value)};
+    const auto value = store_->get(wait_key(rank));
+    const auto number = env::parse_int(value.value_or(""));
+    if (number && *number >= 0 && *number < world_size_) awaited = static_cast<int>(*number);
   });
-  return wait;
+  return awaited;
 }
 
 FailureRegistry::Culprit FailureRegistry::find_culprit(int awaited) noexcept {
@@ -291,33 +286,71 @@ FailureRegistry::Culprit FailureRegistry::find_culprit(int awaited) noexcept {
     std::set<int> seen;
     int current = awaited;
     for (;;) {
-      const auto wait = wait_of(current);
+      const auto next = awaited_by(current);
       if (silent_) return {lost_with_store_, true};
-      if (!wait) return {current, current == awaited};
-      if (wait->awaited == rank_) return {awaited, true};
+      if (!next) return {current, current == awaited};
+      if (*next == rank_) return {awaited, true};
       if (!seen.insert(current).second) return {awaited, false};
-      current = wait->awaited;
+      current = *next;
     }
   } catch (...) {
     return {awaited, true};
   }
 }
 
-std::string FailureRegistry::find_circle(int awaited) noexcept {
-  try {
-    std::string waits;
-    std::set<int> seen;
-    for (int current = awaited; seen.insert(current).second;) {
-      const auto wait = wait_of(current);
-      if (!wait) return {};
-      waits += text(current, " waits for ", wait->text, "; ");
-      if (wait->awaited == rank_) return waits;
-      current = wait->awaited;
+void FailureRegistry::publish_waits(const BlockedCallers::Waits& waits) noexcept {
+  ask([&] {
+    std::string out = text(waits.number, " ", waits.rounds);
+    for (const int awaited : waits.awaited) out += text(" ", awaited);
+    store_->set(waits_key(rank_), out);
+  });
+}
+
+std::optional<BlockedCallers::Waits> FailureRegistry::waits_of(int rank) {
+  std::optional<BlockedCallers::Waits> waits;
+  ask([&] {
+    std::istringstream in(store_->get(waits_key(rank)).value_or(""));
+    BlockedCallers::Waits read{};
+    if (!(in >> read.number >> read.rounds)) return;
+    for (int awaited = 0; in >> awaited; read.awaited.insert(awaited)) {
+      if (awaited < 0 || awaited >= world_size_) return;
     }
+    check_stream(in);
+    if (!read.awaited.empty()) waits = std::move(read);
+  });
+  return waits;
+}
+
+std::optional<FailureRegistry::Circle> FailureRegistry::find_circle(int awaited) noexcept {
+  try {
+    Circle circle;
+    std::vector<int> next{awaited};
+    while (!next.empty()) {
+      const int rank = next.back();
+      next.pop_back();
+      if (circle.rounds.count(rank) > 0) continue;
+      const auto waits = waits_of(rank);
+      if (!waits) return std::nullopt;
+      circle.waits += text(rank, " #", waits->number, ":");
+      for (const int other : waits->awaited) circle.waits += text(" ", other);
+      circle.waits += "; ";
+      circle.rounds[rank] = waits->rounds;
+      next.insert(next.end(), waits->awaited.begin(), waits->awaited.end());
+    }
+    if (circle.rounds.count(rank_) > 0) return circle;
   } catch (...) {
     // As if there were none: the timeout ends the call.
   }
-  return {};
+  return std::nullopt;
+}
+
+// The first round may have begun before.
+bool FailureRegistry::Circle::is_confirmed_by(const Circle& later) const {
+  if (waits != later.waits) return false;
+  for (const auto& [rank, number] : later.rounds) {
+    if (number < rounds.at(rank) + 2) return false;
+  }
+  return true;
 }
 
 }  // namespace nxd

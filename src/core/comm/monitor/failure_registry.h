@@ -1,6 +1,7 @@
 #pragma once
 
 #include <atomic>
+#include <map>
 #include <memory>
 #include <mutex>
 #include <optional>
@@ -8,6 +9,7 @@
 #include <utility>
 #include <vector>
 
+#include "core/comm/monitor/blocked_callers.h"
 #include "core/comm/net/deadline.h"
 #include "core/comm/store/store.h"
 
@@ -29,8 +31,9 @@ struct Loss {
 // these edges lead to the rank that waits for no other: the one to blame.
 //
 // A rank that rejects a call waits for its peers to come to it. They may have needed nothing of it
-// there, and wait for it in another call. So while some rank has rejected a call, ranks publish
-// whom they wait for at once, and the edges show it that it waits for itself.
+// there, and wait for it in another call. So while some rank has rejected a call, ranks that wait
+// as a whole publish whom they wait for, again and again, and the edges show it that it waits for
+// itself.
 //
 // Methods that ask the store run on the caller's thread, and never throw.
 class FailureRegistry {
@@ -77,9 +80,18 @@ class FailureRegistry {
   void begin_rejection() noexcept;
   void end_rejection() noexcept;
   bool has_rejections() noexcept;
-  // The waits that lead from an awaited rank back to this one; "" when they do not. The same text
-  // later on says that none of them has ended meanwhile.
-  std::string find_circle(int awaited) noexcept;
+  // The waits of this rank as a whole.
+  void publish_waits(const BlockedCallers::Waits& waits) noexcept;
+  // Ranks that wait as a whole, this one among them, for nobody but each other.
+  struct Circle {
+    std::string waits;               // the same as long as none of them has ended
+    std::map<int, uint64_t> rounds;  // by rank, as of BlockedCallers::Waits
+
+    // The waits were all there still when each rank looked after this one was found.
+    bool is_confirmed_by(const Circle& later) const;
+  };
+  // The ranks that the waits of an awaited one lead to, if they are such.
+  std::optional<Circle> find_circle(int awaited) noexcept;
 
   // Publishes that this rank is lost to the others, on purpose. It does not count as a loss here.
   void announce_abort() noexcept;
@@ -102,12 +114,8 @@ class FailureRegistry {
   Loss first_cause(Loss loss);
   int listeners_to(int lost) const;
   void count_as_hearer(int lost);
-  struct Wait {
-    int awaited;
-    std::string text;  // tells it from earlier ones
-  };
-  std::optional<Wait> wait_of(int rank);
-  void write_wait();
+  std::optional<int> awaited_by(int rank);
+  std::optional<BlockedCallers::Waits> waits_of(int rank);
   bool serves_elsewhere() const { return server_rank_ >= 0 && server_rank_ != rank_; }
   bool may_be_silent() const { return lost_with_store_ >= 0 && lost_with_store_ != rank_; }
   Loss silent_store() const;
@@ -129,7 +137,6 @@ class FailureRegistry {
   std::optional<Loss> loss_;
   std::mutex waits_mutex_;                          // held while the store is told
   std::vector<std::pair<const void*, int>> waits_;  // the first is the published one
-  uint64_t published_waits_ = 0;
 };
 
 }  // namespace nxd

@@ -25,6 +25,8 @@ constexpr auto kShortestStoreTimeout = milliseconds(200);
 constexpr auto kDepartureGrace = milliseconds(500);
 // And what a peer waits for.
 constexpr auto kCircleGrace = milliseconds(500);
+// Between the polls of ranks of which one rejects a call.
+constexpr auto kRejectionPause = milliseconds(100);
 
 // Uses the general TLS model: a library of the initial-exec model needs room in the program's own
 // block, which has little to spare, and cannot be loaded once the program runs.
@@ -132,6 +134,7 @@ StoreTimeout GroupMonitor::store_timeout() const {
 
 void GroupMonitor::begin(Scope& call, FlightRecord::Operation& record) {
   check_not_forked(call.operation_);
+  shared_->blocked_callers.enter();
   if (has_failed()) throw first_error();
   check_state(!shared_->finalized, call.operation_, " on group \"", name_,
               "\": the context was finalized");
@@ -157,6 +160,7 @@ void GroupMonitor::end(Scope& call) noexcept {
     const StoreTimeout bounded = store_timeout();
     shared_->failures->clear_wait(&call);
   }
+  if (call.wait_noted_) shared_->blocked_callers.end_wait(&call);
   if (call.rejection_counted_ && !shared_->failures->lost()) {
     const StoreTimeout bounded = store_timeout();
     shared_->failures->end_rejection();
@@ -317,8 +321,10 @@ void GroupMonitor::poll(int awaited) {
     check_running();
     check_failure();
     check_departure(awaited);
-    check_rejection(call, awaited);
-    call.poll_pause_ = std::min(call.poll_pause_ * 3 / 2, longest_pause(call));
+    const bool rejected = check_rejection(call, awaited);
+    const milliseconds longest = longest_pause(call);
+    call.poll_pause_ = std::min(call.poll_pause_ * 3 / 2, longest);
+    if (rejected) call.poll_pause_ = std::min(std::max(first_pause(), kRejectionPause), longest);
     call.next_poll_ = now + call.poll_pause_;
   }
   const int64_t waited = waited_ms(call);
@@ -334,36 +340,61 @@ void GroupMonitor::publish_wait(Scope& call, int awaited) {
 
 // A forward pass without a collective that one rank rejects, and its peers do not, is an example:
 // they are told in the next call of the group, unless they wait for this rank in another group
-// first. Then nobody can go on. All ranks of such a circle are at other calls than their peers, so
-// the world is lost to them.
-void GroupMonitor::check_rejection(Scope& call, int awaited) {
-  // The caller of a work may be on its way to what the peers wait for.
-  if (!BlockedCallers::is_blocked()) return;
+// first. Then nobody can go on, if no other thread of theirs comes. True while some rank waits in a
+// call that it rejects.
+bool GroupMonitor::check_rejection(Scope& call, int awaited) {
   FailureRegistry& failures = *shared_->failures;
+  shared_->blocked_callers.begin_wait(&call, awaited);
+  call.wait_noted_ = true;
+  const auto waits = shared_->blocked_callers.waits(timeout_share(call.timeout_ms_, 1, 8));
   const bool rejects = !call.rejection_.empty();
-  if (rejects && !call.rejection_counted_) {
+  if (rejects && waits && !call.rejection_counted_) {
     failures.begin_rejection();
     call.rejection_counted_ = true;
   }
-  if (rejects || failures.has_rejections()) publish_wait(call, awaited);
-  if (!rejects) return;
-  std::string circle = failures.find_circle(awaited);
+  if (!call.rejection_counted_ && !failures.has_rejections()) return false;
+  if (waits) failures.publish_waits(*waits);
+  if (!waits) call.circle_.reset();
+  if (rejects && waits) check_circle(call, awaited);
+  return true;
+}
+
+// All ranks of a circle are at other calls than their peers, so the world is lost to them. It is
+// looked at a third time: a rank that was stopped for a while has its part for long, and does not
+// know yet.
+void GroupMonitor::check_circle(Scope& call, int awaited) {
+  auto circle = shared_->failures->find_circle(awaited);
   const auto now = Deadline::Clock::now();
-  if (circle.empty() || circle != call.circle_) {
+  if (!circle || !call.circle_ || circle->waits != call.circle_->waits) {
     call.circle_ = std::move(circle);
     call.circle_at_ = now;
+    call.circle_is_old_ = false;
     return;
   }
   if (now - call.circle_at_ < kCircleGrace) return;
-  failures.report({NXD_ERROR_PEER_LOST, world_rank_,
-                   text("rejected ", call.operation_, " #", call.sequence_, " on group \"", name_,
-                        "\", to which rank ", awaited,
-                        " did not come, for it waits elsewhere: ", call.rejection_)});
+  if (!call.circle_is_old_) {
+    call.circle_ = std::move(circle);
+    call.circle_is_old_ = true;
+    return;
+  }
+  if (!call.circle_->is_confirmed_by(*circle)) return;
+  shared_->failures->report({NXD_ERROR_PEER_LOST, world_rank_,
+                             text("rejected ", call.operation_, " #", call.sequence_,
+                                  " on group \"", name_, "\", to which rank ", awaited,
+                                  " did not come, for it waits elsewhere: ", call.rejection_)});
   fail_with_loss();
+}
+
+// For the loss of a rank that this one waits for in a call that it rejects.
+std::string GroupMonitor::rejection_note() const {
+  const std::string& why = current().rejection_;
+  return why.empty() ? "" : text("; rank ", world_rank_, " rejected that call: ", why);
 }
 
 void GroupMonitor::wait_ended() {
   Scope& call = current();
+  if (call.wait_noted_) shared_->blocked_callers.end_wait(&call);
+  call.wait_noted_ = false;
   if (!call.wait_published_) return;
   const StoreTimeout bounded = store_timeout();
   shared_->failures->clear_wait(&call);
@@ -381,7 +412,7 @@ void GroupMonitor::check_departure(int awaited) {
   shared_->failures->report(
       {NXD_ERROR_PEER_LOST, awaited,
        text("left before it answered rank ", world_rank_, " in ", call.operation_, " #",
-            call.sequence_, " on group \"", name_, "\"")});
+            call.sequence_, " on group \"", name_, "\"", rejection_note())});
   fail_with_loss();
 }
 
@@ -401,10 +432,10 @@ void GroupMonitor::timed_out(int awaited) {
     if (waited >= grace) {
       const FailureRegistry::Culprit culprit = failures.find_culprit(awaited);
       if (culprit.certain || waited >= last) {
-        failures.report(
-            {NXD_ERROR_TIMEOUT, culprit.rank,
-             text("did not answer within ", call.timeout_ms_, " ms (awaited by rank ", world_rank_,
-                  " in ", call.operation_, " #", call.sequence_, " on group \"", name_, "\")")});
+        failures.report({NXD_ERROR_TIMEOUT, culprit.rank,
+                         text("did not answer within ", call.timeout_ms_, " ms (awaited by rank ",
+                              world_rank_, " in ", call.operation_, " #", call.sequence_,
+                              " on group \"", name_, "\")", rejection_note())});
         fail_with_loss();
       }
     }
@@ -428,7 +459,7 @@ void GroupMonitor::peer_lost(int rank, const std::string& how) {
   const StoreTimeout bounded = store_timeout();
   check_failure();  // a peer that has heard of it has left the group already
   shared_->failures->poll();
-  shared_->failures->report({NXD_ERROR_PEER_LOST, rank, how});
+  shared_->failures->report({NXD_ERROR_PEER_LOST, rank, how + rejection_note()});
   fail_with_loss();
 }
 

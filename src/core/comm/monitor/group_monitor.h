@@ -83,9 +83,11 @@ class GroupMonitor {
     bool wait_published_ = false;
     std::string rejection_;  // why this rank rejects the call; "" when it does not
     bool rejection_counted_ = false;
-    std::string circle_;  // of waits, from this rank to itself, as found at circle_at_
+    bool wait_noted_ = false;                        // among those of the rank's callers
+    std::optional<FailureRegistry::Circle> circle_;  // that this rank waits in, found at circle_at_
     Deadline::Clock::time_point circle_at_;
-    int departed_ = -1;  // rank that was found to have left, at departed_at_
+    bool circle_is_old_ = false;  // was found again when nothing was on its way any more
+    int departed_ = -1;           // rank that was found to have left, at departed_at_
     Deadline::Clock::time_point departed_at_;
   };
 
@@ -144,7 +146,9 @@ class GroupMonitor {
   static int64_t waited_ms(const Scope& call);
   void check_departure(int awaited);
   void publish_wait(Scope& call, int awaited);
-  void check_rejection(Scope& call, int awaited);
+  bool check_rejection(Scope& call, int awaited);
+  void check_circle(Scope& call, int awaited);
+  std::string rejection_note() const;
   [[noreturn]] void timed_out(int awaited);
   [[noreturn]] void fail_with_loss();
   void poison(const Error& error) noexcept;

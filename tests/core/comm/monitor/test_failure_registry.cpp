@@ -1,4 +1,5 @@
-// The first loss is named, also where the rank that was to publish it could not.
+// The first loss is named, also where the rank that was to publish it could not. Ranks that wait
+// for each other alone are found.
 #include "core/comm/monitor/failure_registry.h"
 
 #include "core/comm/store/local_store.h"
@@ -42,28 +43,61 @@ void causes_without_end(void**) {
   }
 }
 
+// By rank: number, rounds, and the awaited ranks.
+void publish(const std::shared_ptr<nxd::Store>& store, int rank, uint64_t number, uint64_t rounds,
+             std::set<int> awaited) {
+  FailureRegistry(store, rank, kSize, -1, -1).publish_waits({number, rounds, std::move(awaited)});
+}
+
 void circles(void**) {
   const auto store = std::make_shared<nxd::LocalStore>();
-  FailureRegistry own(store, 0, kSize, -1, -1), next(store, 1, kSize, -1, -1);
-  FailureRegistry last(store, 2, kSize, -1, -1);
-  const int first_call = 0, second_call = 0;
-  assert_string_equal(own.find_circle(1).c_str(), "");
-  next.publish_wait(&first_call, 2);
-  assert_string_equal(own.find_circle(1).c_str(), "");
-  last.publish_wait(&first_call, 0);
-  const std::string circle = own.find_circle(1);
-  assert_string_not_equal(circle.c_str(), "");
-  assert_string_equal(own.find_circle(1).c_str(), circle.c_str());
+  FailureRegistry own(store, 0, kSize, -1, -1);
+  assert_false(own.find_circle(1).has_value());
+  publish(store, 1, 1, 1, {2});
+  assert_false(own.find_circle(1).has_value());
+  publish(store, 2, 1, 1, {0});
+  assert_false(own.find_circle(1).has_value());
+  publish(store, 0, 1, 1, {1});
+  const auto circle = own.find_circle(1);
+  assert_true(circle.has_value());
+  assert_string_equal(own.find_circle(1)->waits.c_str(), circle->waits.c_str());
   // A wait that has ended, and the next one for the same rank.
-  last.clear_wait(&first_call);
-  assert_string_equal(own.find_circle(1).c_str(), "");
-  last.publish_wait(&second_call, 0);
-  assert_string_not_equal(own.find_circle(1).c_str(), circle.c_str());
-  assert_string_not_equal(own.find_circle(1).c_str(), "");
+  publish(store, 2, 3, 1, {0});
+  assert_string_not_equal(own.find_circle(1)->waits.c_str(), circle->waits.c_str());
+  // Other threads of a rank wait for ranks that go on, or for such as wait in the circle.
+  publish(store, 2, 4, 1, {0, 3});
+  assert_false(own.find_circle(1).has_value());
+  publish(store, 3, 1, 1, {1});
+  assert_true(own.find_circle(1).has_value());
+  publish(store, 0, 2, 1, {1, 3});
+  assert_true(own.find_circle(1).has_value());
   // One that this rank is no part of.
-  last.clear_wait(&second_call);
-  last.publish_wait(&first_call, 1);
-  assert_string_equal(own.find_circle(1).c_str(), "");
+  publish(store, 2, 5, 1, {1});
+  assert_false(own.find_circle(1).has_value());
+  // No rank's word.
+  for (const char* words : {"", "1", "1 1", "x 1 0", "1 1 4", "1 1 -1"}) {
+    store->set("waits/1", words);
+    assert_false(own.find_circle(1).has_value());
+  }
+}
+
+// Each rank looks once more from start to end.
+void confirmed_circles(void**) {
+  const auto store = std::make_shared<nxd::LocalStore>();
+  FailureRegistry own(store, 0, kSize, -1, -1);
+  publish(store, 0, 1, 5, {1});
+  publish(store, 1, 1, 5, {0});
+  const auto circle = own.find_circle(1);
+  const auto is_confirmed = [&](uint64_t own_rounds, uint64_t number, uint64_t rounds) {
+    publish(store, 0, 1, own_rounds, {1});
+    publish(store, 1, number, rounds, {0});
+    return circle->is_confirmed_by(*own.find_circle(1));
+  };
+  assert_false(is_confirmed(5, 1, 5));
+  assert_false(is_confirmed(9, 1, 5));
+  assert_false(is_confirmed(9, 1, 6));
+  assert_true(is_confirmed(9, 1, 7));
+  assert_false(is_confirmed(9, 2, 9));
 }
 
 void rejections(void**) {
@@ -85,6 +119,7 @@ int main() {
       cmocka_unit_test(word_that_is_not_said),
       cmocka_unit_test(causes_without_end),
       cmocka_unit_test(circles),
+      cmocka_unit_test(confirmed_circles),
       cmocka_unit_test(rejections),
   };
   return cmocka_run_group_tests(tests, nullptr, nullptr);
