@@ -216,6 +216,19 @@ static void threads_that_wait(nxd_context_t* ctx, int rank, int size, void* unus
   nxd_group_destroy(others);
 }
 
+/* The awaited rank leaves the group. */
+static void peer_that_leaves(nxd_context_t* ctx, int rank, int size, void* unused) {
+  (void)size;
+  (void)unused;
+  const groups_t groups = groups_of(ctx, rank);
+  float out[kCount];
+  if (rank > 0) nxd_group_destroy(groups.pair);
+  NXD_TEST_REFUSED(rank == 0 ? nxd_all_reduce(groups.pair, NULL, out, kCount, f32, NXD_REDUCE_SUM)
+                             : nxd_barrier(groups.world),
+                   NXD_ERROR_PEER_LOST, "; rank 0 rejected that call: send: expected");
+  if (rank == 0) nxd_group_destroy(groups.pair);
+}
+
 /* A work waits for rank 0. Its caller comes to rank 0, although that takes more than an eighth of
  * the timeout, or after a wait with a bound. */
 static void caller_of_a_work(nxd_context_t* ctx, int rank, int size, void* bound_ms) {
@@ -254,6 +267,11 @@ static void peers_wait_for_the_rank(void** state) {
   run(threads_that_wait);
 }
 
+static void peers_leave(void** state) {
+  (void)state;
+  run(peer_that_leaves);
+}
+
 static void peers_can_go_on(void** state) {
   (void)state;
   run(caller_that_goes_on);
@@ -274,7 +292,8 @@ static void callers_of_works_go_on(void** state) {
 
 int main(void) {
   const struct CMUnitTest tests[] = {
-      cmocka_unit_test(peers_wait_for_the_rank), cmocka_unit_test(peers_can_go_on),
-      cmocka_unit_test(other_threads_go_on), cmocka_unit_test(callers_of_works_go_on)};
+      cmocka_unit_test(peers_wait_for_the_rank), cmocka_unit_test(peers_leave),
+      cmocka_unit_test(peers_can_go_on), cmocka_unit_test(other_threads_go_on),
+      cmocka_unit_test(callers_of_works_go_on)};
   return cmocka_run_group_tests(tests, NULL, NULL);
 }
