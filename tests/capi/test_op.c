@@ -364,13 +364,13 @@ static void operators_run_on_many_threads(void** state) {
 /* libtorch throws no error of its own there. */
 static void numbers_that_do_not_fit(void** state) {
   (void)state;
-  const float nan_value = NAN;
   nxd_tensor_t* integers = vector_i64(2, (const int64_t[]){1, 2});
-  nxd_tensor_t *number = tensor_of(&nan_value, sizeof(float), NULL, 0, NXD_DTYPE_F32), *out = NULL;
-  nxd_tensor_t* in[] = {integers, number};
-  REFUSED(nxd_op_call("fill_", "Tensor", in, 2, &out, 1), NXD_ERROR_INVALID_ARGUMENT, "overflow");
-  assert_null(out);
-  nxd_tensor_destroy(number);
+  nxd_op_t* op = NULL;
+  OK(nxd_op_create("fill_", "Scalar", &op));
+  OK(nxd_op_set_tensor(op, "self", integers));
+  OK(nxd_op_set_double(op, "value", NAN));
+  REFUSED(nxd_op_run(op), NXD_ERROR_INVALID_ARGUMENT, "overflow");
+  nxd_op_destroy(op);
   nxd_tensor_destroy(integers);
 }
 

@@ -4,7 +4,6 @@
 #include <ATen/FunctionalTensorWrapper.h>
 #include <c10/core/impl/LocalDispatchKeySet.h>
 #include <torch/library.h>
-#include <torch/version.h>
 
 #include <vector>
 
@@ -12,12 +11,15 @@
 #include "engine/torch_compat.h"
 
 namespace nxd {
-#if TORCH_VERSION_MAJOR < 2
 namespace {
 
 namespace functional = at::functionalization::impl;
 using at::FunctionalTensorWrapper;
 using at::functionalization::ViewMeta;
+
+// The view is the first output of its operator in libtorch 1.13; no size of it is symbolic in
+// libtorch 2.
+constexpr bool kFirstAndFixed = false;
 
 // The base, once an expanded view was written: of each element's copies the first that has changed.
 at::Tensor unexpanded(const at::Tensor& base, const at::Tensor& written) {
@@ -65,7 +67,8 @@ at::Tensor view_of(const at::Tensor& self, const Forward& forward, const Reverse
       ViewMeta([forward](const at::Tensor& whole, int64_t) { return forward(whole); },
                [reverse](const at::Tensor& whole, const at::Tensor& written, int64_t) {
                  return reverse(whole, written);
-               }));
+               },
+               kFirstAndFixed));
 }
 
 at::Tensor expand(const at::Tensor& self, c10::SymIntArrayRef size, bool implicit) {
@@ -105,8 +108,5 @@ void mend_view_inverses() {
   library->impl("expand", TORCH_FN(expand));
   library->impl("unfold", TORCH_FN(unfold));
 }
-#else
-void mend_view_inverses() {}
-#endif
 
 }  // namespace nxd
