@@ -30,7 +30,7 @@ static groups_t groups_of(nxd_context_t* ctx, int rank) {
   return groups;
 }
 
-/* Rank 0 is named with what it rejected and why, also by each later call. Ends the groups. */
+/* Rank 0 is named with what it rejected and why, also by each later call. The groups end. */
 static void check_lost(nxd_status_t status, const groups_t* groups, const char* rejected) {
   nxd_error_info_t info = {.struct_size = sizeof info};
   nxd_last_error_info(&info);
@@ -78,7 +78,7 @@ static void works(nxd_context_t* ctx, int rank, int size, void* unused) {
   nxd_work_destroy(work);
 }
 
-/* The groups are of use still. Ends them. */
+/* The groups are of use still, and end here. */
 static void check_pair(const groups_t* groups) {
   float value = 1, sum = 0;
   if (groups->pair) {

@@ -27,7 +27,7 @@ using torch::jit::Stack;
 thread_local bool takes_host_tensors = false;
 thread_local const RecordedWrite* current_write = nullptr;
 
-// Gives a tensor other sizes.
+// These give a tensor other sizes.
 bool resizes(std::string_view name) {
   return name == "aten::resize_" || name == "aten::resize_as_" || name == "aten::set_";
 }
@@ -397,9 +397,9 @@ RecordedWrite::RecordedWrite(const c10::OperatorHandle& op, const Stack& argumen
     : outer_(std::exchange(current_write, this)) {
   const std::string& name = op.operator_name().name;
   const bool is_in_place = name.back() == '_';
-  const auto out = op.schema().argumentIndexWithName("out");
-  if (resizes(name) || !(is_in_place || out)) return;
-  const c10::IValue& argument = arguments.at(is_in_place ? 0 : static_cast<size_t>(*out));
+  const auto index = is_in_place ? c10::optional<int>(0) : op.schema().argumentIndexWithName("out");
+  if (!index || resizes(name)) return;
+  const c10::IValue& argument = arguments.at(static_cast<size_t>(*index));
   if (!argument.isTensor() || !is_recorded(argument.toTensor())) return;
   // A result that is no view, and no other argument, takes the sizes that it is given.
   const at::Tensor& written = argument.toTensor();

@@ -56,7 +56,7 @@ class BlockedCallers {
   };
 
   // These do not fail: without memory a rank does not count as waiting.
-  // This thread makes a call. Costs a few instructions.
+  // This thread makes a call. To say so costs a few instructions.
   void enter() noexcept;
   // A call of this thread waits for a rank. To be said again as long as it does.
   void begin_wait(const void* call, int awaited) noexcept;
