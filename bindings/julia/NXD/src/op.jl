@@ -4,8 +4,8 @@
     Operator(name; overload)
 
 One call of an ATen operator: set arguments with `o[name] = value`, run it with `o()`, which gives
-its result, or a tuple of several. Names, dimensions and shapes are ATen's: dimension 0 is the first
-of `shape`, the last of `size`.
+its result, or a tuple of several. `nothing` is None, in a list of tensors too. Names, dimensions and
+shapes are ATen's: dimension 0 is the first of `shape`, the last of `size`.
 """ Operator
 
 Operator(name::AbstractString; overload = nothing) =
@@ -25,7 +25,7 @@ set_argument(o, name, x::Integer) = nxd_op_set_int(o, name, x)
 set_argument(o, name, x::AbstractFloat) = nxd_op_set_double(o, name, x)
 set_argument(o, name, s::AbstractString) = nxd_op_set_string(o, name, s)
 set_argument(o, name, T::Union{DataType,nxd_dtype_t}) = nxd_op_set_dtype(o, name, T)
-function set_argument(o, name, xs::Union{Tuple,AbstractVector{<:Tensor}})
+function set_argument(o, name, xs::Union{Tuple,AbstractVector{<:Union{Nothing,Tensor}}})
     list = collect(xs)
     eltype(list) <: Integer && return nxd_op_set_ints(o, name, Int64.(list), length(list))
     eltype(list) <: Real && return nxd_op_set_doubles(o, name, Float64.(list), length(list))

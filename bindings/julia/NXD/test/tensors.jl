@@ -3,6 +3,7 @@
     @test Array(op("relu", Tensor(-x))) == zeros(2, 2)
     @test Array(op("softmax", Tensor(x); overload = "int", dim = 1)) ≈ exp.(x) ./ sum(exp.(x); dims = 1)
     @test Array(op("cat"; tensors = [Tensor([1.0]), Tensor([2.0])])) == [1, 2]
+    @test Array(op("index", Tensor(x); overload = "Tensor", indices = [nothing, Tensor([1])])) == x[2:2, :]
     @test Array(op("reshape", Tensor(x); shape = (4,))) == vec(x)
     values, places = op("max", Tensor(x); overload = "dim", dim = 0)
     @test Array(values) == maximum(x; dims = 2)[:] && Array(places) == [1, 1]

@@ -1,5 +1,5 @@
 use crate::element::DType;
-use crate::engine::tensor::{outputs, pointers, Tensor};
+use crate::engine::tensor::{maybe_pointers, outputs, pointers, Tensor};
 use crate::error::{c_string, check, string, Result, Status};
 use crate::object::{create, get, object, Owned};
 use nxd_sys as sys;
@@ -32,6 +32,7 @@ argument! {
     &Tensor: |t| nxd_op_set_tensor(t.as_raw());
     Option<&Tensor>: |t| nxd_op_set_tensor(super::tensor::maybe_raw(*t));
     &[&Tensor]: |t| nxd_op_set_tensors(pointers(t), t.len());
+    &[Option<&Tensor>]: |t| nxd_op_set_tensors(maybe_pointers(t), t.len());
     i64: |v| nxd_op_set_int(*v);
     i32: |v| nxd_op_set_int((*v).into());
     f64: |v| nxd_op_set_double(*v);

@@ -65,6 +65,11 @@ fn operators_by_name() {
     let cat = Op::new("cat", "").unwrap();
     cat.set("tensors", &[&*x, &*x][..]).unwrap().set("dim", 1).unwrap().run().unwrap();
     assert_eq!(cat.tensor(0).unwrap().shape().unwrap(), [2, 4]);
+    let column = Tensor::from_slice(&[1i64], &[1]).unwrap();
+    let index = Op::new("index", "Tensor").unwrap();
+    index.set("self", &*x).unwrap().set("indices", &[None, Some(&*column)][..]).unwrap();
+    index.run().unwrap();
+    assert_eq!(index.tensor(0).unwrap().to_vec::<f32>().unwrap(), [3.0, 0.0]);
     let gelu = Op::new("gelu", "").unwrap();
     gelu.set("self", &*x).unwrap().set("approximate", "tanh").unwrap().run().unwrap();
     assert_eq!(gelu.result_count().unwrap(), 1);
