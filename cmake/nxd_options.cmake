@@ -18,10 +18,7 @@ endif()
 
 find_program(NXD_CCACHE ccache)
 if(NXD_CCACHE)
-  # Without these ccache will not store what was compiled with a precompiled header. Another clone of
-  # the same sources finds what this one has compiled.
-  set(launcher ${CMAKE_COMMAND} -E env CCACHE_SLOPPINESS=pch_defines,time_macros
-    CCACHE_BASEDIR=${PROJECT_SOURCE_DIR} CCACHE_NOHASHDIR=1 ${NXD_CCACHE})
+  set(launcher sh ${PROJECT_SOURCE_DIR}/cmake/ccache_compile.sh ${NXD_CCACHE} ${PROJECT_SOURCE_DIR})
   set(CMAKE_C_COMPILER_LAUNCHER ${launcher})
   set(CMAKE_CXX_COMPILER_LAUNCHER ${launcher})
 endif()
