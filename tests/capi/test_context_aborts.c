@@ -1,5 +1,6 @@
 /* A rank that aborts or leaves at any moment is named to its peers: never a timeout. Ranks are
- * threads; the moments are drawn at random, and a round fails when a peer waits to the end. */
+ * threads; the moments are drawn at random, and a round fails when a peer waits to the end.
+ * NXD_LONG=1: beside load as many rounds as without. */
 #include <pthread.h>
 #include <setjmp.h>
 #include <stdarg.h>
@@ -16,8 +17,10 @@
 
 #include "support/ranks.h"
 
-enum { kRounds = 60, kBusyThreads = 3, kCulprit = 0 };
+enum { kBusyThreads = 3, kCulprit = 0 };
 
+/* Rounds beside load take all processors for their time. */
+static int rounds_of_two = 60;
 static atomic_int busy;
 
 static void* burn(void* unused) {
@@ -34,6 +37,7 @@ static int start_load(void** state) {
   const char* transport = getenv("NXD_TRANSPORT");
   if (!transport || strcmp(transport, "gloo") != 0 || getenv("NXD_LARGE_GROUP")) return 0;
   *state = threads;
+  if (!getenv("NXD_LONG")) rounds_of_two = 20;
   atomic_store(&busy, 1);
   for (int i = 0; i < kBusyThreads; ++i) {
     if (pthread_create(&threads[i], NULL, burn, NULL) != 0) return -1;
@@ -180,15 +184,15 @@ static void run(nxd_test_rank_fn fn, int rounds, int size) {
 
 static void aborts_between_two(void** state) {
   (void)state;
-  run(abort_somewhere, kRounds, 2);
+  run(abort_somewhere, rounds_of_two, 2);
 }
 static void aborts_among_three(void** state) {
   (void)state;
-  run(abort_somewhere, kRounds / 2, 3);
+  run(abort_somewhere, rounds_of_two / 2, 3);
 }
 static void aborts_before_peers_call(void** state) {
   (void)state;
-  run(abort_before, kRounds, 2);
+  run(abort_before, rounds_of_two, 2);
 }
 static void leaves_before_connecting(void** state) {
   (void)state;

@@ -8,6 +8,7 @@
 #include <cstdio>
 #include <cstring>
 #include <limits>
+#include <type_traits>
 #include <vector>
 
 #include "core/base/dtype.h"
@@ -51,11 +52,11 @@ class Buffer {
  public:
   Buffer(nxd_dtype_t dtype, int64_t n) : dtype_(dtype), width_(dtype_size(dtype)), n_(n) {
     bytes_.assign(static_cast<size_t>(n + 2 * kPad) * width_, kCanary);
-    for (int64_t i = 0; i < n; ++i) set(i, 0);
+    std::memset(data(), 0, static_cast<size_t>(n) * width_);
   }
   Buffer(nxd_dtype_t dtype, int64_t n, uint64_t seed, double scale = 1) : Buffer(dtype, n) {
     Random random(seed);
-    for (int64_t i = 0; i < n; ++i) set(i, scale * random.next());
+    set_all([&] { return scale * random.next(); });
   }
 
   nxd_dtype_t dtype() const { return dtype_; }
@@ -64,25 +65,32 @@ class Buffer {
   float* f32() { return static_cast<float*>(data()); }
 
   double operator[](int64_t i) const {
-    const void* p = const_cast<Buffer*>(this)->at(i);
+    const unsigned char* p = at(i);
     if (dtype_ == NXD_DTYPE_F64) return read<double>(p);
-    if (dtype_ == NXD_DTYPE_F32) return static_cast<double>(read<float>(p));
-    return static_cast<double>(kernels::to_float(read<Bf16>(p)));
+    if (dtype_ == NXD_DTYPE_F32) return read<float>(p);
+    return read<Bf16>(p);
+  }
+  // All values: reading them one by one asks for the dtype at each.
+  std::vector<double> doubles() const {
+    std::vector<double> out(static_cast<size_t>(n_));
+    const unsigned char* from = at(0);
+    const auto each = [&](auto read_one) {
+      for (double& value : out) value = read_one(from), from += width_;
+    };
+    if (dtype_ == NXD_DTYPE_F64) {
+      each([](const unsigned char* p) { return read<double>(p); });
+    } else if (dtype_ == NXD_DTYPE_F32) {
+      each([](const unsigned char* p) { return read<float>(p); });
+    } else {
+      each([](const unsigned char* p) { return read<Bf16>(p); });
+    }
+    return out;
   }
   void set(int64_t i, double value) {
-    void* p = at(i);
-    if (dtype_ == NXD_DTYPE_F64) {
-      std::memcpy(p, &value, sizeof(value));
-    } else if (dtype_ == NXD_DTYPE_F32) {
-      const auto narrow = static_cast<float>(value);
-      std::memcpy(p, &narrow, sizeof(narrow));
-    } else {
-      const Bf16 narrow = kernels::to_bf16(static_cast<float>(value));
-      std::memcpy(p, &narrow, sizeof(narrow));
-    }
+    set_range(i, 1, [value] { return value; });
   }
   void fill(double value) {
-    for (int64_t i = 0; i < n_; ++i) set(i, value);
+    set_all([value] { return value; });
   }
   bool canaries_live() const {
     const size_t pad = static_cast<size_t>(kPad) * width_;
@@ -96,12 +104,46 @@ class Buffer {
   static constexpr int64_t kPad = 3;
   static constexpr unsigned char kCanary = 0xA5;
 
-  void* at(int64_t i) { return bytes_.data() + static_cast<size_t>(i + kPad) * width_; }
+  size_t offset(int64_t i) const { return static_cast<size_t>(i + kPad) * width_; }
+  unsigned char* at(int64_t i) { return bytes_.data() + offset(i); }
+  const unsigned char* at(int64_t i) const { return bytes_.data() + offset(i); }
   template <class T>
-  static T read(const void* p) {
+  static double read(const unsigned char* p) {
     T value;
     std::memcpy(&value, p, sizeof(value));
-    return value;
+    if constexpr (std::is_same_v<T, Bf16>) {
+      return static_cast<double>(kernels::to_float(value));
+    } else {
+      return static_cast<double>(value);
+    }
+  }
+  template <class T>
+  static void write(unsigned char* p, double value) {
+    T narrow;
+    if constexpr (std::is_same_v<T, Bf16>) {
+      narrow = kernels::to_bf16(static_cast<float>(value));
+    } else {
+      narrow = static_cast<T>(value);
+    }
+    std::memcpy(p, &narrow, sizeof(narrow));
+  }
+  template <class Next>
+  void set_range(int64_t first, int64_t count, Next next) {
+    unsigned char* to = at(first);
+    const auto each = [&](auto write_one) {
+      for (int64_t i = 0; i < count; ++i) write_one(to, next()), to += width_;
+    };
+    if (dtype_ == NXD_DTYPE_F64) {
+      each([](unsigned char* p, double value) { write<double>(p, value); });
+    } else if (dtype_ == NXD_DTYPE_F32) {
+      each([](unsigned char* p, double value) { write<float>(p, value); });
+    } else {
+      each([](unsigned char* p, double value) { write<Bf16>(p, value); });
+    }
+  }
+  template <class Next>
+  void set_all(Next next) {
+    set_range(0, n_, next);
   }
 
   nxd_dtype_t dtype_;

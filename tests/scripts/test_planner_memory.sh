@@ -62,7 +62,6 @@ other 2 gpt2 --batch 2 --zero1
 llama 2 --batch 2 --tp 2 --sequence-parallel --recompute
 # The last stage has the head's products in each microbatch.
 stages=(--batch 2 --pp 2 --microbatches 4)
-llama 2 "${stages[@]}" --dtype bf16
 llama 2 "${stages[@]}" --schedule zero-bubble
 # Gradients, and with ZeRO parameters, lie in buckets; blocks of the latter, and of other stages'
 # parameters, are given back.
@@ -71,6 +70,7 @@ llama 4 "${stages[@]}" --zero1 --recompute
 
 [[ ${NXD_LONG:-0} == 1 ]] || exit 0
 llama 1 --batch 2 --dtype bf16
+llama 2 "${stages[@]}" --dtype bf16
 other 1 bert --batch 1
 other 1 gpt_neox --batch 2
 llama 2 "${stages[@]}"

@@ -19,7 +19,7 @@ sees() {
   cp -r "$source/bench/layers" "$work/layers"
   grep -qF "$from" "$work/layers/$file" || { echo "FAILED: $file has no $from"; exit 1; }
   sed -i "s/$from/$to/" "$work/layers/$file"
-  if LD_LIBRARY_PATH=$build/src PYTHONPATH=$source/bindings/python OMP_NUM_THREADS=1 NXD_CPU_MODE=1 \
+  if LD_LIBRARY_PATH=$build/src${LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH} PYTHONPATH=$source/bindings/python OMP_NUM_THREADS=1 NXD_CPU_MODE=1 \
       /usr/bin/python3 "$work/layers/run_$kind.py" "$work" 20 0 > "$work/log" 2>&1; then
     echo "FAILED: $to instead of $from passes"
     exit 1

@@ -12,7 +12,7 @@ export PYTHONDONTWRITEBYTECODE=1 NXD_RANKS="2 4" NXD_CASES=8
 "$source/scripts/check_layouts" "$build" 100
 NXD_XLA_BACKEND=replay "$source/scripts/check_layouts" "$build" 200
 
-export LD_LIBRARY_PATH=$build/src PYTHONPATH=$source/bindings/python NXD_CPU_MODE=1 OMP_NUM_THREADS=1
+export LD_LIBRARY_PATH=$build/src${LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH} PYTHONPATH=$source/bindings/python NXD_CPU_MODE=1 OMP_NUM_THREADS=1
 python=/usr/bin/python3 layouts=$source/bench/layouts
 "$python" "$layouts/train.py" "$work" 2 1 --whole
 cp "$work/2-0/whole.npz" "$work/2-0/stage0.npz"

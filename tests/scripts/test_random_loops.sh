@@ -13,7 +13,7 @@ work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
 cp -r "$source/bench/loops" "$work/loops"
 sed -i 's/lr = h\["learning_rate"\] \* self.factor()/lr = 1.01 * h["learning_rate"] * self.factor()/' "$work/loops/reference.py"
-if LD_LIBRARY_PATH=$build/src PYTHONPATH=$source/bindings/python OMP_NUM_THREADS=1 NXD_CPU_MODE=1 \
+if LD_LIBRARY_PATH=$build/src${LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH} PYTHONPATH=$source/bindings/python OMP_NUM_THREADS=1 NXD_CPU_MODE=1 \
     /usr/bin/python3 "$work/loops/train.py" "$work" 5 0 > "$work/log" 2>&1; then
   echo "FAILED: another learning rate passes"
   exit 1

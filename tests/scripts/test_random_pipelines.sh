@@ -14,7 +14,7 @@ trap 'rm -rf "$work"' EXIT
 cp -r "$source/bench/pipelines" "$work/pipelines"
 differs() {
   sed -i "$1" "$work/pipelines/reference.py"
-  if LD_LIBRARY_PATH=$build/src PYTHONPATH=$source/bindings/python OMP_NUM_THREADS=1 NXD_CPU_MODE=1 "$build/tools/nxdrun" \
+  if LD_LIBRARY_PATH=$build/src${LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH} PYTHONPATH=$source/bindings/python OMP_NUM_THREADS=1 NXD_CPU_MODE=1 "$build/tools/nxdrun" \
       -n 2 /usr/bin/python3 "$work/pipelines/train.py" "$work" 4 0 > "$work/log" 2>&1; then
     echo "FAILED: $1 passes"
     exit 1

@@ -12,7 +12,7 @@ trap 'rm -rf "$work"' EXIT
 export OMP_NUM_THREADS=1 NXD_CPU_MODE=1 PYTHONDONTWRITEBYTECODE=1
 /usr/bin/python3 "$source/bench/tensors/draw.py" "$work/programs" 1 1 cpu
 replay() {
-  LD_LIBRARY_PATH=$build/src PYTHONPATH=$source/bindings/python \
+  LD_LIBRARY_PATH=$build/src${LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH} PYTHONPATH=$source/bindings/python \
     /usr/bin/python3 "$source/bench/tensors/replay.py" "$work/programs" > "$work/log" 2>&1
 }
 replay || { cat "$work/log"; exit 1; }

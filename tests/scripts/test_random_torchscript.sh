@@ -14,7 +14,7 @@ NXD_CASES=6 NXD_XLA_BACKEND=replay NXD_LOG_LEVEL=error "$source/scripts/check_to
 export OMP_NUM_THREADS=1 NXD_CPU_MODE=1
 python=/usr/bin/python3
 "$python" "$source/bench/torchscript/draw.py" "$work" 1
-train() { LD_LIBRARY_PATH=$build/src PYTHONPATH=$source/bindings/python "$python" "$source/bench/torchscript/train.py" "$work"; }
+train() { LD_LIBRARY_PATH=$build/src${LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH} PYTHONPATH=$source/bindings/python "$python" "$source/bench/torchscript/train.py" "$work"; }
 train
 for changed in losses p:embedding.weight; do
   cp "$work/0.npz" "$work/kept"

@@ -1,8 +1,8 @@
-// Tests that a sanitizer slows many times make fewer rounds then.
+/* Tests that a sanitizer slows many times make fewer rounds then. */
 #pragma once
 
 #if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
-constexpr bool kSanitized = true;
+enum { kSanitized = 1 };
 #else
-constexpr bool kSanitized = false;
+enum { kSanitized = 0 };
 #endif

@@ -34,18 +34,19 @@ void check_case(const Case& c, uint64_t seed) {
   Buffer b(c.in, b_rows * ldb, seed + 1);
   Buffer bias(c.out, c.n, seed + 2);
   Buffer out(c.out, c.m * ldc, seed + 3);
-  std::vector<double> want(static_cast<size_t>(c.m * ldc));
+  std::vector<double> want = out.doubles();
+  const std::vector<double> a_values = a.doubles(), b_values = b.doubles();
+  const int64_t a_step = c.trans_a ? lda : 1, b_step = c.trans_b ? 1 : ldb;
   for (int64_t i = 0; i < c.m; ++i) {
-    for (int64_t j = 0; j < ldc; ++j) {
-      double sum = (c.accumulate || j >= c.n) ? out[i * ldc + j] : 0;
-      if (j < c.n) {
-        if (c.bias) sum += bias[j];
-        for (int64_t p = 0; p < c.k; ++p) {
-          sum +=
-              a[c.trans_a ? p * lda + i : i * lda + p] * b[c.trans_b ? j * ldb + p : p * ldb + j];
-        }
+    for (int64_t j = 0; j < c.n; ++j) {
+      double& sum = want[static_cast<size_t>(i * ldc + j)];
+      if (!c.accumulate) sum = 0;
+      if (c.bias) sum += bias[j];
+      const int64_t a_first = c.trans_a ? i : i * lda, b_first = c.trans_b ? j * ldb : j;
+      for (int64_t p = 0; p < c.k; ++p) {
+        sum += a_values[static_cast<size_t>(a_first + p * a_step)] *
+               b_values[static_cast<size_t>(b_first + p * b_step)];
       }
-      want[static_cast<size_t>(i * ldc + j)] = sum;
     }
   }
   GemmArgs args;
@@ -147,6 +148,7 @@ void large_products(void**) {
                     seed++);
     }
     check_samples({4100, 4103, 5, true, false, 0, 0, 0, dtype[0], dtype[1], true, false}, seed++);
+    if (kSanitized && dtype[0] != NXD_DTYPE_F32) continue;  // of so many values each takes a second
     check_samples({1, 8200, 8200, true, false, 3, 0, 0, dtype[0], dtype[1], false, false}, seed++);
     check_samples({8200, 1, 8200, false, true, 0, 0, 7, dtype[0], dtype[1], false, false}, seed++);
   }
