@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import math
+import operator
 from collections.abc import Callable, Collection, Mapping
+from enum import Enum
 from typing import TYPE_CHECKING, Any
 
 from nxd import _arrays
-from nxd._handle import Handle, Struct, get, strings, text
+from nxd._handle import Handle, Struct, get, strings, text, to_enum
 from nxd.enums import Placement
 from nxd.errors import InvalidArgument, check
 from nxd.group import collective
@@ -90,21 +92,23 @@ class Ddp(Handle):
             raise InvalidArgument(f"no parameter {name!r}; there are {list(self._index)}")
         return self._index[name]
 
-    def set_placements(self, placements: Mapping[str, Placement | int],
+    def set_placements(self, placements: Mapping[str, Placement | str | int],
                        tied: Collection[str] = ()) -> None:
         """Says how each parameter is a part of a model: the dimension that tensor-parallel ranks
-        have parts of, or a Placement; tied are those that another pipeline stage has too, and
+        have parts of, or a Placement, of dimension 0 if it is SHARDED; tied are those that another pipeline stage has too, and
         counts in norms. Norms, clipping and saved states are then those of the undivided model.
         [collective: tensor-, pipeline- and data-parallel groups]"""
         names = self.names
-        if set(placements) != set(names) or not set(tied) <= set(names):
+        try:
+            if set(placements) != set(names) or not set(tied) <= set(names):
+                raise InvalidArgument(f"placements: expected one for each of {names}, and tied "
+                                      f"ones among these, got {list(placements)} and {list(tied)}")
+            held = [_placement(name, placements[name]) for name in names]
+        except Exception:
             # All ranks are in the call: one of no parameter makes it fail on them.
-            core.nxd_ddp_set_placements(self.pointer, ffi.NULL, ffi.NULL, ffi.NULL, 0)
-            raise InvalidArgument(f"placements: expected one for each of {names}, and tied ones "
-                                  f"among these, got {list(placements)} and {list(tied)}")
-        held = [placements[name] for name in names]
-        kinds = [p if isinstance(p, Placement) else Placement.SHARDED for p in held]
-        dims = [0 if isinstance(p, Placement) else p for p in held]
+            core.nxd_ddp_set_placements(self.pointer, ffi.NULL, ffi.NULL, ffi.NULL, len(names) + 1)
+            raise
+        kinds, dims = [kind for kind, _ in held], [dim for _, dim in held]
         shared = [int(name in tied) for name in names]
         check(core.nxd_ddp_set_placements(self.pointer, kinds, dims, shared, len(names)))
 
@@ -171,6 +175,17 @@ class Ddp(Handle):
         out = ffi.new("double*")
         check(finish(core.nxd_ddp_finish, self.pointer, options, out))
         return out[0]
+
+
+def _placement(name: str, given: Placement | str | int) -> tuple[Placement, int]:
+    if isinstance(given, (Placement, str)):
+        return to_enum(Placement, given), 0
+    if hasattr(given, "__index__") and not isinstance(given, (Enum, bool)):
+        dim = operator.index(given)
+        if -2**31 <= dim < 2**31:
+            return Placement.SHARDED, dim
+    raise InvalidArgument(f"placements[{name!r}]: expected a dimension or a Placement, got "
+                          f"{given!r}")
 
 
 def finish(function: Callable[..., int], pointer: Any, options: Mapping[str, Any],

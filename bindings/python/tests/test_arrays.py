@@ -311,7 +311,12 @@ class Optimizers(unittest.TestCase):
             with nxd.Ddp.over_arrays(context, params, grads) as ddp:
                 with self.assertRaisesRegex(nxd.InvalidArgument, "expected one for each of"):
                     ddp.set_placements({"w": 0})
-                ddp.set_placements({"w": 0, "b": nxd.Placement.REPLICATED})
+                # A rank that finds its own bad tells the others.
+                for bad in ("shared", 0.0, True, 2**40, nxd.DType.F64):
+                    expected = "placements" if context.rank and bad != "shared" else ""
+                    with self.assertRaisesRegex(nxd.InvalidArgument, expected):
+                        ddp.set_placements({"w": bad if context.rank else 0, "b": "replicated"})
+                ddp.set_placements({"w": np.int64(0), "b": "replicated"})
                 # Six ones and six twos of the whole weight, and each element of the bias once.
                 self.assertAlmostEqual(ddp.finish(), (6 + 24 + 12) ** 0.5, places=5)
 
