@@ -222,7 +222,7 @@ void Supervisor::wait_for_starts(const std::vector<Program>& programs) {
     if (event.kind == kStarted) {
       pids_[i] = event.value;
     } else if (event.kind == kNotForked) {
-      fail(NXD_ERROR_IO, "fork: ", std::strerror(event.value));
+      fail(NXD_ERROR_IO, "cannot start \"", programs[i].path, "\": ", std::strerror(event.value));
     } else {
       fail(NXD_ERROR_IO, "cannot execute \"", programs[i].path, "\": ", std::strerror(event.value));
     }
