@@ -4,10 +4,10 @@
 #include <exception>
 #include <memory>
 #include <new>
-#include <sstream>
 #include <string>
 #include <utility>
 
+#include "core/base/text_stream.h"
 #include "nxd.h"
 
 namespace nxd {
@@ -71,7 +71,7 @@ inline void check_stream(const std::ios& stream) {
 // Concatenates values as by operator<<.
 template <class... Parts>
 std::string text(const Parts&... parts) {
-  std::ostringstream out;
+  TextWriter out;
   (out << ... << parts);
   check_stream(out);
   return out.str();

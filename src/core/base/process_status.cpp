@@ -1,10 +1,10 @@
 #include "core/base/process_status.h"
 
-#include <sstream>
 #include <string>
 
 #include "core/base/error.h"
 #include "core/base/proc_file.h"
+#include "core/base/text_stream.h"
 
 namespace nxd {
 namespace {
@@ -17,7 +17,7 @@ uint64_t status_field(pid_t pid, int number) {
   const std::string line = read_proc(text("/proc/", pid, "/stat")).value_or("");
   const size_t name_end = line.rfind(')');
   if (name_end == std::string::npos) return 0;
-  std::istringstream in(line.substr(name_end + 1));
+  TextReader in(line.substr(name_end + 1));
   std::string skipped;
   for (int field = kFirstField; field < number; ++field) in >> skipped;
   uint64_t value = 0;

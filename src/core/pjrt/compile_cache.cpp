@@ -11,7 +11,6 @@
 #include <cstring>
 #include <mutex>
 #include <set>
-#include <sstream>
 #include <string_view>
 #include <thread>
 #include <utility>
@@ -19,6 +18,7 @@
 
 #include "core/base/environment.h"
 #include "core/base/log.h"
+#include "core/base/text_stream.h"
 #include "core/checkpoint/digest.h"
 #include "core/checkpoint/directory.h"
 #include "core/checkpoint/file.h"
@@ -77,7 +77,7 @@ struct NeuronFlags {
 
 NeuronFlags neuron_flags() {
   NeuronFlags flags;
-  std::istringstream words(env::get("NEURON_CC_FLAGS").value_or(""));
+  TextReader words(env::get("NEURON_CC_FLAGS").value_or(""));
   constexpr std::string_view kDirectory = "--cache_dir";
   for (std::string word; words >> word;) {
     if (word == "--no_cache") {

@@ -2,12 +2,12 @@
 
 #include <cstdlib>
 #include <filesystem>
-#include <sstream>
 #include <vector>
 
 #include "core/base/environment.h"
 #include "core/base/error.h"
 #include "core/base/log.h"
+#include "core/base/text_stream.h"
 
 namespace nxd {
 namespace {
@@ -23,7 +23,7 @@ constexpr int64_t kMostCores = 65536;
 // kilobytes would take gigabytes otherwise.
 std::vector<int64_t> cores_of(const std::string& list) {
   std::vector<int64_t> cores;
-  std::istringstream parts(list);
+  TextReader parts(list);
   for (std::string part; std::getline(parts, part, ',');) {
     const size_t dash = part.find('-');
     const auto first = env::parse_int(part.substr(0, dash));

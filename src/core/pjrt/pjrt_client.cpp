@@ -4,7 +4,6 @@
 #include <cstdint>
 #include <map>
 #include <mutex>
-#include <sstream>
 #include <tuple>
 #include <utility>
 #include <vector>
@@ -14,6 +13,7 @@
 #include "core/base/environment.h"
 #include "core/base/log.h"
 #include "core/base/proc_file.h"
+#include "core/base/text_stream.h"
 #include "core/checkpoint/digest.h"
 #include "core/pjrt/neuron_environment.h"
 
@@ -45,7 +45,7 @@ bool is_the_programs(const Error& error) {
 // Machine code is for the processor that it was made on. A digest of its name and features.
 const std::string& processor_features() {
   static const std::string digest = [] {
-    std::istringstream lines(read_proc("/proc/cpuinfo").value_or(""));
+    TextReader lines(read_proc("/proc/cpuinfo").value_or(""));
     Digest features;
     for (std::string line; std::getline(lines, line) && !line.empty();) {
       const bool tells = line.starts_with("model name") || line.starts_with("flags") ||

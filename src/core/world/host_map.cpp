@@ -1,10 +1,10 @@
 #include "core/world/host_map.h"
 
 #include <algorithm>
-#include <sstream>
 #include <unordered_map>
 
 #include "core/base/error.h"
+#include "core/base/text_stream.h"
 
 namespace nxd {
 namespace {
@@ -16,7 +16,7 @@ constexpr int kLargestWorld = 1 << 24;
 }
 
 // "even SIZE BLOCK HOSTS": host = rank / BLOCK mod HOSTS.
-std::vector<int> decode_even(std::istringstream& in) {
+std::vector<int> decode_even(TextReader& in) {
   int size = 0, block = 0, hosts = 0;
   in >> size >> block >> hosts;
   if (!in || size < 1 || size > kLargestWorld || block < 1 || hosts < 1) return {};
@@ -28,7 +28,7 @@ std::vector<int> decode_even(std::istringstream& in) {
 }
 
 // "runs HOST LENGTH HOST LENGTH ...".
-std::vector<int> decode_runs(std::istringstream& in) {
+std::vector<int> decode_runs(TextReader& in) {
   std::vector<int> host_of;
   for (int host = 0, length = 0; in >> host;) {
     if (!(in >> length) || length < 1 || length > kLargestWorld - static_cast<int>(host_of.size()))
@@ -79,7 +79,7 @@ std::string HostMap::encode() const {
     even = host_of_[static_cast<size_t>(rank)] == rank / block % host_count();
   }
   if (even) return text("even ", size(), " ", block, " ", host_count());
-  std::ostringstream out;
+  TextWriter out;
   out << "runs";
   for (size_t start = 0; start < host_of_.size();) {
     size_t end = start;
@@ -92,7 +92,7 @@ std::string HostMap::encode() const {
 }
 
 HostMap HostMap::decode(const std::string& text) {
-  std::istringstream in(text);
+  TextReader in(text);
   std::string form;
   in >> form;
   const std::vector<int> host_of = form == "even"   ? decode_even(in)

@@ -6,13 +6,13 @@
 #include <algorithm>
 #include <chrono>
 #include <random>
-#include <sstream>
 #include <thread>
 #include <unordered_map>
 #include <vector>
 
 #include "core/base/environment.h"
 #include "core/base/proc_file.h"
+#include "core/base/text_stream.h"
 #include "core/comm/monitor/failure_registry.h"
 #include "core/comm/net/socket.h"
 #include "core/comm/store/store_rate_limit.h"
@@ -93,7 +93,7 @@ std::string encode(const Info& info) {
 
 std::optional<Info> parse_info(const std::string& value) {
   Info info;
-  std::istringstream in(value);
+  TextReader in(value);
   in >> info.size >> info.serves >> info.near_store >> info.large_group >> info.transport;
   if (!in) return std::nullopt;
   in.get();
@@ -220,7 +220,7 @@ void wait_for_readers(Store& store, const Announcement& announcement, int64_t ti
 }
 
 [[noreturn]] void fail_with(const std::string& announcement, int size) {
-  std::istringstream in(announcement);
+  TextReader in(announcement);
   nxd_status_t status = NXD_OK;
   std::string message;
   int root_rank = -1;
@@ -260,7 +260,7 @@ Announcement await_announcement(Store& store, int size, int64_t timeout_ms) {
 WorldFacts parse_world(const std::string& announcement, int rank, int size) {
   WorldFacts world;
   int one_host = 0;
-  std::istringstream in(announcement.substr(3));
+  TextReader in(announcement.substr(3));
   const auto is_rank_or_none = [size](int rank) { return rank >= -1 && rank < size; };
   if (!(in >> one_host >> world.server_rank >> world.near_store >> std::ws) ||
       !is_rank_or_none(world.server_rank) || !is_rank_or_none(world.near_store)) {

@@ -5,10 +5,10 @@
 #include <map>
 #include <mutex>
 #include <set>
-#include <sstream>
 #include <utility>
 
 #include "core/base/error.h"
+#include "core/base/text_stream.h"
 
 namespace nxd::device_metrics {
 namespace {
@@ -118,7 +118,7 @@ void count_copied(uint64_t bytes) {
 
 std::string report() {
   const Counts c = counts();
-  std::ostringstream out;
+  TextWriter out;
   out << std::fixed << std::setprecision(6);
   out << "recorded " << c.recorded << "\nsteps " << c.steps << "\ncompiles " << c.compiles
       << "\nloads " << c.loads << "\ncache_hits " << c.cache_hits << "\nexecutions " << c.executions

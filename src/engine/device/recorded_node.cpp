@@ -1,10 +1,10 @@
 #include "engine/device/recorded_node.h"
 
 #include <iterator>
-#include <sstream>
 #include <utility>
 
 #include "core/base/error.h"
+#include "core/base/text_stream.h"
 
 namespace nxd {
 namespace {
@@ -47,7 +47,7 @@ std::string shape_text(const at::Tensor& tensor) {
 
 std::string call_text(const RecordedNode& node) {
   if (node.is_leaf()) return "input " + shape_text(node.leaf);
-  std::ostringstream out;
+  TextWriter out;
   out << node.call->op->name << '(';
   const char* comma = "";
   for (const NodeResult& input : node.inputs) {

@@ -9,7 +9,6 @@
 
 #include <map>
 #include <optional>
-#include <sstream>
 #include <utility>
 #include <vector>
 
@@ -544,7 +543,7 @@ void save_torchscript(Module& root, const std::string& path) {
   const at::NoGradGuard no_grad;
   TorchscriptModule::Copies copies;
   module->fill_slots_with_copies(copies);
-  std::ostringstream out;
+  TextWriter out;
   module->script().save(out);
   check_stream(out);
   const std::string bytes = out.str();

@@ -1,8 +1,8 @@
 #include "engine/stablehlo/hlo_builder.h"
 
 #include <algorithm>
+#include <charconv>
 #include <cmath>
-#include <cstdio>
 #include <limits>
 #include <numeric>
 
@@ -54,9 +54,10 @@ std::string float_literal(double value, at::ScalarType dtype) {
       default: return is_negative ? "0xFF800000" : "0x7F800000";
     }
   }
-  char text[40];
-  std::snprintf(text, sizeof text, "%.17e", value);
-  return text;
+  char digits[40];
+  const auto end =
+      std::to_chars(digits, digits + sizeof digits, value, std::chars_format::scientific, 17).ptr;
+  return {digits, end};
 }
 
 int64_t greatest_integer(at::ScalarType dtype) {

@@ -8,10 +8,10 @@
 #include <cerrno>
 #include <csignal>
 #include <cstring>
-#include <sstream>
 #include <utility>
 
 #include "core/base/error.h"
+#include "core/base/text_stream.h"
 
 namespace nxd {
 namespace {
@@ -32,7 +32,7 @@ std::string SharedMemory::Address::encode() const { return text(pid, " ", descri
 
 SharedMemory::Address SharedMemory::Address::decode(const std::string& text) {
   Address address;
-  std::istringstream in(text);
+  TextReader in(text);
   in >> address.pid >> address.descriptor >> address.inode;
   if (in.fail() || address.pid <= 0 || address.descriptor < 0) {
     fail(NXD_ERROR_CORRUPT, "expected the address of shared memory, got \"", text.substr(0, 80),

@@ -2,10 +2,10 @@
 
 #include <new>
 #include <set>
-#include <sstream>
 
 #include "core/base/environment.h"
 #include "core/base/log.h"
+#include "core/base/text_stream.h"
 #include "core/comm/store/store_timeout.h"
 
 namespace nxd {
@@ -32,7 +32,7 @@ std::string encode(const Loss& loss) { return text(loss.status, " ", loss.rank, 
 // Nothing that no rank of this world can have written: a loss with the status of a success would
 // end calls that have not moved their data.
 std::optional<Loss> decode(const std::string& value, int world_size) {
-  std::istringstream in(value);
+  TextReader in(value);
   Loss loss{};
   if (!(in >> loss.status >> loss.rank)) return std::nullopt;
   if (loss.status != NXD_ERROR_PEER_LOST && loss.status != NXD_ERROR_TIMEOUT) return std::nullopt;
@@ -309,7 +309,7 @@ void FailureRegistry::publish_waits(const BlockedCallers::Waits& waits) noexcept
 std::optional<BlockedCallers::Waits> FailureRegistry::waits_of(int rank) {
   std::optional<BlockedCallers::Waits> waits;
   ask([&] {
-    std::istringstream in(store_->get(waits_key(rank)).value_or(""));
+    TextReader in(store_->get(waits_key(rank)).value_or(""));
     BlockedCallers::Waits read{};
     if (!(in >> read.number >> read.rounds)) return;
     for (int awaited = 0; in >> awaited; read.awaited.insert(awaited)) {

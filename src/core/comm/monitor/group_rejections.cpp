@@ -1,9 +1,9 @@
 #include "core/comm/monitor/group_rejections.h"
 
 #include <algorithm>
-#include <sstream>
 
 #include "core/base/environment.h"
+#include "core/base/text_stream.h"
 
 namespace nxd {
 namespace {
@@ -20,7 +20,7 @@ GroupRejections::GroupRejections(std::shared_ptr<Store> store, int rank, int wor
     : store_(std::move(store)), rank_(rank), world_size_(world_size) {}
 
 std::string GroupRejections::encode(const Entry& entry) {
-  std::ostringstream out;
+  TextWriter out;
   out << entry.by << " " << entry.culprit << " " << entry.numbers.size();
   for (const auto& [rank, number] : entry.numbers) out << " " << rank << " " << number;
   out << " " << entry.reason;
@@ -31,7 +31,7 @@ std::string GroupRejections::encode(const Entry& entry) {
 // An entry that cannot be read is counted, but belongs to no rank.
 GroupRejections::Entry GroupRejections::decode(const std::string& text) const {
   const Entry nobodys{-1, -1, {}, ""};
-  std::istringstream in(text);
+  TextReader in(text);
   Entry entry{};
   int n = 0;
   if (!(in >> entry.by >> entry.culprit >> n)) return nobodys;

@@ -1,10 +1,10 @@
 #include "core/comm/net/peer_hello.h"
 
 #include <cstring>
-#include <sstream>
 #include <utility>
 
 #include "core/base/error.h"
+#include "core/base/text_stream.h"
 
 namespace nxd {
 namespace {
@@ -29,7 +29,7 @@ std::string PeerAddress::encode() const {
 std::optional<PeerAddress> PeerAddress::decode(const std::string& text) {
   PeerAddress out;
   std::string proof, more;
-  std::istringstream in(text);
+  TextReader in(text);
   in >> out.host >> out.port >> out.token >> proof;
   check_stream(in);
   if (!in || in >> more || out.token.empty()) return std::nullopt;
