@@ -25,6 +25,10 @@
  * nxd_group_abort, nxd_work_test and nxd_context_get_flight_record are safe from any thread. After
  * fork() every object is unusable in the child: calls return NXD_ERROR_INVALID_STATE.
  *
+ * Callbacks return: a longjmp, or another language's error, that leaves one is undefined.
+ * Exceptions of C++ are caught where the callback has a status. Calls compute in the default
+ * floating-point environment, callbacks on the caller's thread in the caller's.
+ *
  * Options structs start with struct_size; NULL options mean all defaults, and a field that is zero
  * means its default. Initialise with nxd_*_options_init or the NXD_*_OPTIONS_INIT macro. A field
  * that is off by default is an int32_t, 0 or 1; any other switch is a nxd_toggle_t.

@@ -1,5 +1,6 @@
 #pragma once
 
+#include "core/base/float_environment.h"
 #include "nxd.h"
 
 namespace nxd {
@@ -11,7 +12,9 @@ struct UserData {
   UserData(const UserData&) = delete;
   UserData& operator=(const UserData&) = delete;
   ~UserData() {
-    if (destroy) destroy(data);
+    if (!destroy) return;
+    const CallersFloatEnvironment environment;
+    destroy(data);
   }
 
   void* const data;

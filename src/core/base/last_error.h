@@ -4,6 +4,7 @@
 #include <cstdint>
 
 #include "core/base/error.h"
+#include "core/base/float_environment.h"
 #include "core/base/public_call.h"
 #include "core/base/uncancelled.h"
 
@@ -22,11 +23,13 @@ ErrorPayload last_error_payload() noexcept;
 nxd_status_t record_current_exception(Error::Thrower thrower = Error::Thrower::kLibrary) noexcept;
 
 // Runs a function at the C boundary: nothing it throws gets through, and a cancellation of the
-// thread waits until it is through. The name is that of the public function, which calls it.
+// thread waits until it is through. The name is that of the public function, which calls it. All
+// arithmetic is that of the default floating-point environment.
 template <class Function>
 nxd_status_t guard(Function&& function, const char* name = __builtin_FUNCTION()) noexcept {
   const Uncancelled whole_call;
   const PublicCall call(name);
+  const DefaultFloatEnvironment arithmetic;
   try {
     std::forward<Function>(function)();
     return NXD_OK;
@@ -46,6 +49,7 @@ class CallbackWatch {
   // exceptions, has failed by itself: USER.
   template <class Callback>
   static nxd_status_t answer(Callback&& callback) noexcept {
+    const CallersFloatEnvironment environment;
     try {
       return callback();
     } catch (...) {

@@ -10,6 +10,7 @@
 
 #include "core/base/callback_thread.h"
 #include "core/base/environment.h"
+#include "core/base/float_environment.h"
 
 namespace nxd {
 namespace {
@@ -20,7 +21,9 @@ struct Sink {
   void* user_data;
   nxd_destroy_fn destroy;
   ~Sink() {
-    if (destroy) destroy(user_data);
+    if (!destroy) return;
+    const CallersFloatEnvironment environment;
+    destroy(user_data);
   }
 };
 
@@ -60,6 +63,7 @@ void emit(nxd_log_level_t level, const std::string& message) noexcept {
   }
   if (sink && sink->callback) {
     try {
+      const CallersFloatEnvironment environment;
       sink->callback(level, message.c_str(), sink->user_data);
     } catch (...) {
       // Nobody asked for the line, so nobody can be told that it was lost.

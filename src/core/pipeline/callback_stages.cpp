@@ -68,7 +68,9 @@ CallbackStages::CallbackStages(const PipelineShape& shape, std::shared_ptr<Proce
       losses_(static_cast<size_t>(shape.microbatches)) {}
 
 CallbackStages::~CallbackStages() {
-  if (owns_user_data_ && callbacks_.destroy) callbacks_.destroy(callbacks_.user_data);
+  if (!owns_user_data_ || !callbacks_.destroy) return;
+  const CallersFloatEnvironment environment;
+  callbacks_.destroy(callbacks_.user_data);
 }
 
 double CallbackStages::loss() const {

@@ -21,7 +21,9 @@ std::shared_ptr<CallbackStore> CallbackStore::create(const nxd_store_callbacks_t
 }
 
 CallbackStore::~CallbackStore() {
-  if (callbacks_.destroy) callbacks_.destroy(callbacks_.user_data);
+  if (!callbacks_.destroy) return;
+  const CallersFloatEnvironment environment;
+  callbacks_.destroy(callbacks_.user_data);
 }
 
 void CallbackStore::call(const std::function<void()>& run) {
