@@ -127,9 +127,10 @@ NXD_API nxd_status_t nxd_work_wait(nxd_work_t* work, int64_t timeout_ms);
 /** Called once when a work is done.
  *
  *  It runs on a thread of the library's, or inside the call that ends the work: nxd_work_cancel, or
- *  nxd_work_set_callback when the work is done already. It must return soon, must not wait for
- *  calls of the same group, whose next work waits for it, and must not destroy the group. It may
- *  destroy the work, and start others.
+ *  nxd_work_set_callback when the work is done already. A thread of the library's has the signals
+ *  blocked then, and later, that the thread of nxd_work_set_callback had. The callback must return
+ *  soon, must not wait for calls of the same group, whose next work waits for it, and must not
+ *  destroy the group. It may destroy the work, and start others.
  *  @param status  as nxd_work_wait returns it. */
 typedef void (*nxd_work_callback_t)(void* user_data, nxd_status_t status);
 

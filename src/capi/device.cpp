@@ -50,6 +50,7 @@ class CallbackBatches final : public BatchSource {
   std::optional<Tensors> read() override {
     OwnedHandles out(width_);
     int32_t end = 0;
+    user_->signals.apply();
     CallbackWatch().run([&] { return read_(out.data(), out.size(), &end, user_->data); },
                         kReadBatch);
     const size_t filled = out.filled(), expected = flag(end, "out_end") ? 0 : width_;
@@ -77,8 +78,10 @@ class CallbackBatches final : public BatchSource {
 // Checked first: a closure must not be added with what is none.
 StepClosure checked_closure(nxd_step_closure_fn closure, const std::shared_ptr<UserData>& user) {
   check_argument(closure != nullptr, "closure: expected a function, got NULL");
-  return
-      [closure, user] { CallbackWatch().run([&] { return closure(user->data); }, "step closure"); };
+  return [closure, user] {
+    user->signals.apply();
+    CallbackWatch().run([&] { return closure(user->data); }, "step closure");
+  };
 }
 
 }  // namespace

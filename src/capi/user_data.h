@@ -1,5 +1,6 @@
 #pragma once
 
+#include "core/base/blocked_signals.h"
 #include "core/base/float_environment.h"
 #include "nxd.h"
 
@@ -18,6 +19,8 @@ struct UserData {
   }
 
   void* const data;
+  // For callbacks on threads of the library.
+  const CallbackSignals signals;
   nxd_destroy_fn destroy = nullptr;
 };
 

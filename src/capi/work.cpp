@@ -115,7 +115,8 @@ nxd_status_t nxd_work_set_callback(nxd_work_t* work, nxd_work_callback_t callbac
   return guard([&] {
     check_argument(callback, "callback: expected a function, got NULL");
     const auto kept = shared(work);
-    kept->set_callback([callback, user_data](nxd_status_t status) {
+    kept->set_callback([callback, user_data, signals = CallbackSignals()](nxd_status_t status) {
+      signals.apply();
       const CallersFloatEnvironment environment;
       callback(user_data, status);
     });

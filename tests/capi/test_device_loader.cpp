@@ -2,6 +2,7 @@
 // on at a position; batches that a function makes, to their end, and when it fails; bad calls.
 #include <atomic>
 #include <condition_variable>
+#include <csignal>
 #include <mutex>
 #include <thread>
 
@@ -234,6 +235,13 @@ void reading_fails(nxd_context_t* ctx, int, int, void*) {
 
 void test_reading_fails(void**) { nxd_test_run_ranks(1, 0, reading_fails, nullptr); }
 
+// A runtime may stop the threads that have run its program's code by a signal.
+bool blocks_signals() {
+  sigset_t blocked;
+  pthread_sigmask(SIG_SETMASK, nullptr, &blocked);
+  return sigismember(&blocked, SIGUSR1) == 1;
+}
+
 // Numbers from 0 on, until there are as many as wanted.
 struct Numbers {
   int64_t batches = 0;
@@ -241,7 +249,7 @@ struct Numbers {
   size_t fills = 1;           // tensors that it gives
   bool gives_at_end = false;  // a tensor that must not be there
   std::atomic<int64_t> made{0};
-  std::atomic<int> calls{0}, destroyed{0};
+  std::atomic<int> calls{0}, destroyed{0}, blocking{0};
   std::thread::id thread;
 };
 
@@ -250,6 +258,7 @@ nxd_status_t make_numbers(nxd_tensor_t** out, size_t num_tensors, int32_t* out_e
   auto& self = *static_cast<Numbers*>(user_data);
   self.thread = std::this_thread::get_id();
   ++self.calls;
+  self.blocking += blocks_signals();
   const int64_t number = self.made;
   if (number == self.fails_at) {
     self.fails_at = -1;
@@ -297,6 +306,7 @@ void test_batches_of_a_function(void**) {
     assert_null(next(loader.get()).get());
     assert_int_equal(numbers.calls, 7);
     assert_true(numbers.thread != std::this_thread::get_id());
+    assert_int_equal(numbers.blocking, 0);
     NXD_TEST_REFUSED(nxd_device_loader_set_position(loader.get(), 0), NXD_ERROR_UNSUPPORTED,
                      "come from a function");
     assert_int_equal(numbers.destroyed, 0);
@@ -407,6 +417,7 @@ struct Work {
   std::thread::id thread;
   double seen = 0;
   nxd_tensor_t* reads = nullptr;
+  bool blocks = true;
   std::atomic<int> destroyed{0};
   std::condition_variable changed;
   bool may_go_on = true;
@@ -426,6 +437,7 @@ nxd_status_t run_item(void* user_data) {
   work.changed.wait(lock, [&] { return work.may_go_on; });
   work.order.push_back(item.number);
   work.thread = std::this_thread::get_id();
+  work.blocks = blocks_signals();
   return item.status;
 }
 
@@ -468,6 +480,7 @@ void test_closures_on_a_thread(void**) {
   NXD_TEST_OK(nxd_wait_step_closures());
   assert_true((work.order == std::vector<int>{1, 2}));
   assert_true(work.thread != std::this_thread::get_id() && work.seen == 42);
+  assert_false(work.blocks);
   assert_int_equal(metrics().executions, 1);
   assert_int_equal(metrics().implicit_syncs, 0);
   assert_int_equal(work.destroyed, 2);

@@ -1,9 +1,15 @@
 /* Completion of works without a wait: callbacks come once, with the work's status, and descriptors
  * become readable. */
+#include <errno.h>
 #include <poll.h>
 #include <pthread.h>
 #include <sched.h>
+#include <semaphore.h>
+#include <signal.h>
 #include <string.h>
+#include <sys/syscall.h>
+#include <time.h>
+#include <unistd.h>
 
 #include "support/ranks.h"
 
@@ -207,6 +213,66 @@ static void destroyed_meanwhile(nxd_context_t* ctx, int rank, int size, void* un
   pthread_barrier_destroy(&both);
 }
 
+/* --- Signals -------------------------------------------------------------------------------- */
+
+/* A collector of garbage stops a thread that has run its program's code by a signal, whenever it
+ * collects, and waits for the answer. */
+static sem_t answers;
+
+static void answer(int signal) {
+  (void)signal;
+  sem_post(&answers);
+}
+
+typedef struct {
+  calls_t calls;
+  sigset_t blocked;
+  long thread;
+} signals_t;
+
+static void look_at_signals(void* user_data, nxd_status_t status) {
+  signals_t* seen = user_data;
+  pthread_sigmask(SIG_SETMASK, NULL, &seen->blocked);
+  seen->thread = syscall(SYS_gettid);
+  on_done(&seen->calls, status);
+}
+
+static void signals(nxd_context_t* ctx, int rank, int size, void* unused) {
+  (void)unused;
+  (void)size;
+  nxd_group_t* world = world_of(ctx);
+  nxd_work_t* work = NULL;
+  signals_t seen = {.calls = no_calls()};
+  sigset_t held, before;
+  if (rank == 0) {
+    sigemptyset(&held);
+    sigaddset(&held, SIGUSR2);
+    pthread_sigmask(SIG_BLOCK, &held, &before);
+    NXD_TEST_OK(nxd_barrier_async(world, &work));
+    NXD_TEST_OK(nxd_work_set_callback(work, look_at_signals, &seen));
+  }
+  NXD_TEST_OK(nxd_barrier(world));
+  if (rank != 0) {
+    for (int i = 0; i < 2; ++i) NXD_TEST_OK(nxd_barrier(world));
+    return;
+  }
+  await_calls(&seen.calls, 1);
+  nxd_work_destroy(work);
+  NXD_TEST_CHECK(!pthread_equal(seen.calls.thread, pthread_self()));
+  NXD_TEST_CHECK(!sigismember(&seen.blocked, SIGUSR1) && sigismember(&seen.blocked, SIGUSR2));
+  pthread_sigmask(SIG_SETMASK, &before, NULL);
+  struct timespec bound;
+  clock_gettime(CLOCK_REALTIME, &bound);
+  bound.tv_sec += 30;
+  const int was_there = syscall(SYS_tgkill, getpid(), seen.thread, SIGUSR1) == 0;
+  if (was_there) {
+    NXD_TEST_CHECK(sem_timedwait(&answers, &bound) == 0);
+  } else {
+    NXD_TEST_CHECK(errno == ESRCH); /* it ends when it has nothing to do for two seconds */
+  }
+  NXD_TEST_OK(nxd_barrier(world));
+}
+
 /* --- Descriptors ----------------------------------------------------------------------------- */
 
 static int is_readable(int descriptor, int timeout_ms) {
@@ -262,12 +328,23 @@ TEST(chained)
 TEST(destroyed_meanwhile)
 TEST(descriptors)
 
+static void test_signals(void** state) {
+  (void)state;
+  const struct sigaction act = {.sa_handler = answer};
+  struct sigaction before;
+  assert_int_equal(sem_init(&answers, 0, 0), 0);
+  assert_int_equal(sigaction(SIGUSR1, &act, &before), 0);
+  nxd_test_run_ranks(kRanks, 0, signals, NULL);
+  assert_int_equal(sigaction(SIGUSR1, &before, NULL), 0);
+}
+
 int main(void) {
   const struct CMUnitTest tests[] = {cmocka_unit_test(test_outcomes),
                                      cmocka_unit_test(test_cancelled),
                                      cmocka_unit_test(test_ended_by_abort),
                                      cmocka_unit_test(test_chained),
                                      cmocka_unit_test(test_destroyed_meanwhile),
-                                     cmocka_unit_test(test_descriptors)};
+                                     cmocka_unit_test(test_descriptors),
+                                     cmocka_unit_test(test_signals)};
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -5,6 +5,8 @@
 #include <csignal>
 #include <ctime>
 
+#include "core/base/callback_thread.h"
+
 namespace nxd {
 
 BlockedSignals::BlockedSignals() {
@@ -16,6 +18,16 @@ BlockedSignals::BlockedSignals() {
 
 BlockedSignals::~BlockedSignals() {
   pthread_sigmask(SIG_SETMASK, reinterpret_cast<sigset_t*>(saved_), nullptr);
+}
+
+CallbackSignals::CallbackSignals() noexcept {
+  static_assert(sizeof(sigset_t) <= sizeof blocked_);
+  pthread_sigmask(SIG_SETMASK, nullptr, reinterpret_cast<sigset_t*>(blocked_));
+}
+
+void CallbackSignals::apply() const noexcept {
+  if (!InternalThread::is_current()) return;
+  pthread_sigmask(SIG_SETMASK, reinterpret_cast<const sigset_t*>(blocked_), nullptr);
 }
 
 HeldSignal::HeldSignal(int signal) noexcept : signal_(signal) {

@@ -15,6 +15,20 @@ class BlockedSignals {
   unsigned long saved_[16];  // a sigset_t
 };
 
+// The signals that a thread of the program's blocks as it hands over a callback. Runtimes that
+// collect garbage, such as Mono's and D's, stop each thread that has run code of theirs by a
+// signal, and wait for its answer.
+class CallbackSignals {
+ public:
+  CallbackSignals() noexcept;
+  // For a thread that is to run the callback: one of the library's has these signals blocked alone
+  // from then on, as a thread has that the program starts. Does nothing on the program's.
+  void apply() const noexcept;
+
+ private:
+  unsigned long blocked_[16];  // a sigset_t
+};
+
 // Blocks one signal on this thread while it lives, and swallows one that a call has raised
 // meanwhile: SIGPIPE, of a write to a peer that has gone, or SIGXFSZ, of a file beyond the limit on
 // sizes. The call itself fails.
