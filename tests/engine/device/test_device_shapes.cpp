@@ -14,6 +14,7 @@
 #include "engine/ops/op_call.h"
 #include "engine/stablehlo/device_backend.h"
 
+#include "support/device_compare.h"
 #include "support/pjrt.h"
 
 #include "support/check.h"
@@ -66,17 +67,9 @@ void test_shapes_and_dtypes_are_those_of_the_cpu(void**) {
   }
   bool all_equal = true;
   for (const Case& c : cases) {
-    const Tensor want = c.run(kCpu);
-    bool equal = false;
-    try {
-      const Tensor found = c.run(kXla).to(at::kCPU);
-      equal = found.sizes() == want.sizes() && found.scalar_type() == want.scalar_type() &&
-              at::allclose(found.to(at::kDouble), want.to(at::kDouble), 1e-5, 1e-6, true);
-    } catch (const std::exception& error) {
-      std::printf("%.200s\n", error.what());
-    }
-    if (!equal) std::printf("%s differs\n", c.name);
-    all_equal = all_equal && equal;
+    all_equal = test::equals_cpu(
+                    c.name, [&] { return c.run(kXla); }, c.run(kCpu)) &&
+                all_equal;
   }
   assert_true(all_equal);
 }

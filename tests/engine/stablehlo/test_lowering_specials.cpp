@@ -3,13 +3,13 @@
 #include <ATen/ATen.h>
 
 #include <cmath>
-#include <cstdio>
 #include <functional>
 #include <vector>
 
 #include "engine/device/device_tensor.h"
 #include "engine/tensor/dtype_map.h"
 
+#include "support/device_compare.h"
 #include "support/pjrt.h"
 
 #include "support/check.h"
@@ -99,17 +99,9 @@ void test_operators_equal_those_on_the_cpu(void**) {
   const Arguments host(at::kCPU), there(to_device(NXD_DEVICE_XLA));
   bool all_equal = true;
   for (const Case& c : cases()) {
-    const Tensor want = c.run(host);
-    bool equal = false;
-    try {
-      const Tensor found = c.run(there).to(at::kCPU);
-      equal = found.sizes() == want.sizes() && found.scalar_type() == want.scalar_type() &&
-              at::allclose(found.to(at::kDouble), want.to(at::kDouble), 1e-5, 1e-6, true);
-    } catch (const std::exception& error) {
-      std::printf("%.200s\n", error.what());
-    }
-    if (!equal) std::printf("%s differs\n", c.text);
-    all_equal = all_equal && equal;
+    all_equal = test::equals_cpu(
+                    c.text, [&] { return c.run(there); }, c.run(host)) &&
+                all_equal;
   }
   assert_true(all_equal);
 }
