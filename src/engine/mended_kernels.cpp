@@ -52,24 +52,6 @@ bool ignores(const at::Scalar& beta, const at::Tensor& self) {
   return is_strided_on_cpu(self) && beta.toComplexDouble() == 0.0;
 }
 
-at::Tensor& baddbmm_in_place(c10::DispatchKeySet keys, at::Tensor& self, const at::Tensor& a,
-                             const at::Tensor& b, const at::Scalar& beta, const at::Scalar& alpha) {
-  if (!ignores(beta, self)) {
-    return at::_ops::baddbmm_::redispatch(keys_below_select(keys), self, a, b, beta, alpha);
-  }
-  return self.copy_(mended_baddbmm(keys, self, a, b, beta, alpha));
-}
-
-at::Tensor& baddbmm_out(c10::DispatchKeySet keys, const at::Tensor& self, const at::Tensor& a,
-                        const at::Tensor& b, const at::Scalar& beta, const at::Scalar& alpha,
-                        at::Tensor& out) {
-  if (!ignores(beta, self) || !is_strided_on_cpu(out)) {
-    return at::_ops::baddbmm_out::redispatch(keys_below_select(keys), self, a, b, beta, alpha, out);
-  }
-  const at::Tensor values = mended_baddbmm(keys, self, a, b, beta, alpha);
-  return out.resize_(values.sizes()).copy_(values);
-}
-
 }  // namespace
 
 // With a beta of 1 zeros are added to the products, in memory that has been written.
@@ -78,6 +60,25 @@ at::Tensor mended_baddbmm(c10::DispatchKeySet keys, const at::Tensor& self, cons
   const c10::DispatchKeySet below = keys_below_select(keys);
   if (!ignores(beta, self)) return at::_ops::baddbmm::redispatch(below, self, a, b, beta, alpha);
   return at::_ops::baddbmm::redispatch(below, at::zeros_like(self), a, b, 1, alpha);
+}
+
+at::Tensor& mended_baddbmm_in_place(c10::DispatchKeySet keys, at::Tensor& self, const at::Tensor& a,
+                                    const at::Tensor& b, const at::Scalar& beta,
+                                    const at::Scalar& alpha) {
+  if (!ignores(beta, self)) {
+    return at::_ops::baddbmm_::redispatch(keys_below_select(keys), self, a, b, beta, alpha);
+  }
+  return self.copy_(mended_baddbmm(keys, self, a, b, beta, alpha));
+}
+
+at::Tensor& mended_baddbmm_out(c10::DispatchKeySet keys, const at::Tensor& self,
+                               const at::Tensor& a, const at::Tensor& b, const at::Scalar& beta,
+                               const at::Scalar& alpha, at::Tensor& out) {
+  if (!ignores(beta, self) || !is_strided_on_cpu(out)) {
+    return at::_ops::baddbmm_out::redispatch(keys_below_select(keys), self, a, b, beta, alpha, out);
+  }
+  const at::Tensor values = mended_baddbmm(keys, self, a, b, beta, alpha);
+  return out.resize_(values.sizes()).copy_(values);
 }
 
 // Never destroyed, for threads may be computing when the process ends; in static memory, where leak
@@ -91,8 +92,6 @@ void mend_kernels() {
     library->impl("gelu_backward", TORCH_FN(gelu_backward));
     library->impl("gelu_backward.grad_input", TORCH_FN(gelu_backward_out));
     library->impl("masked_scatter_", TORCH_FN(masked_scatter_in_place));
-    library->impl("baddbmm_", TORCH_FN(baddbmm_in_place));
-    library->impl("baddbmm.out", TORCH_FN(baddbmm_out));
   });
 }
 

@@ -14,8 +14,14 @@ namespace nxd {
 //   baddbmm: what its result's memory holds before, where matrices are small
 void mend_kernels();
 
-// The functional baddbmm as mended. It is registered along with the library's own products.
+// baddbmm as mended. It is registered along with the library's own products.
 at::Tensor mended_baddbmm(c10::DispatchKeySet keys, const at::Tensor& self, const at::Tensor& a,
                           const at::Tensor& b, const at::Scalar& beta, const at::Scalar& alpha);
+at::Tensor& mended_baddbmm_in_place(c10::DispatchKeySet keys, at::Tensor& self, const at::Tensor& a,
+                                    const at::Tensor& b, const at::Scalar& beta,
+                                    const at::Scalar& alpha);
+at::Tensor& mended_baddbmm_out(c10::DispatchKeySet keys, const at::Tensor& self,
+                               const at::Tensor& a, const at::Tensor& b, const at::Scalar& beta,
+                               const at::Scalar& alpha, at::Tensor& out);
 
 }  // namespace nxd

@@ -112,17 +112,12 @@ struct MatrixProduct {
   }
 };
 
-at::Tensor mm(c10::DispatchKeySet keys, const at::Tensor& a, const at::Tensor& b) {
-  const MatrixProduct product{a, b};
-  if (!product.is_ours(2)) return at::_ops::mm::redispatch(keys_below_select(keys), a, b);
-  at::Tensor out = product.empty_result();
-  product.run(out);
-  return out;
-}
+// The products that are ours; nothing where libtorch's kernel is to run.
+using Product = std::optional<at::Tensor>;
 
-at::Tensor bmm(c10::DispatchKeySet keys, const at::Tensor& a, const at::Tensor& b) {
+Product own_product(const at::Tensor& a, const at::Tensor& b, int64_t dims) {
   const MatrixProduct product{a, b};
-  if (!product.is_ours(3)) return at::_ops::bmm::redispatch(keys_below_select(keys), a, b);
+  if (!product.is_ours(dims)) return std::nullopt;
   at::Tensor out = product.empty_result();
   product.run(out);
   return out;
@@ -154,8 +149,8 @@ struct RoundedSum {
 };
 
 // self + a b, where self is a row of bias or has the result's shape.
-at::Tensor addmm(c10::DispatchKeySet keys, const at::Tensor& self, const at::Tensor& a,
-                 const at::Tensor& b, const at::Scalar& beta, const at::Scalar& alpha) {
+Product own_addmm(const at::Tensor& self, const at::Tensor& a, const at::Tensor& b,
+                  const at::Scalar& beta, const at::Scalar& alpha) {
   const MatrixProduct product{a, b};
   const bool is_row = self.dim() == 1;
   const auto fits = [&] {
@@ -176,13 +171,13 @@ at::Tensor addmm(c10::DispatchKeySet keys, const at::Tensor& self, const at::Ten
     return out;
   }
   const RoundedSum sum{product, self, beta, alpha};
-  if (sum.is_ours(2)) return sum.result();
-  return at::_ops::addmm::redispatch(keys_below_select(keys), self, a, b, beta, alpha);
+  if (!sum.is_ours(2)) return std::nullopt;
+  return sum.result();
 }
 
 // self + a b of batches, where self has the result's shape or one that grows to it.
-at::Tensor baddbmm(c10::DispatchKeySet keys, const at::Tensor& self, const at::Tensor& a,
-                   const at::Tensor& b, const at::Scalar& beta, const at::Scalar& alpha) {
+Product own_baddbmm(const at::Tensor& self, const at::Tensor& a, const at::Tensor& b,
+                    const at::Scalar& beta, const at::Scalar& alpha) {
   const MatrixProduct product{a, b};
   const bool ours = product.is_ours(3) && beta.equal(1) && alpha.equal(1) &&
                     is_dense_on_cpu(self) && self.scalar_type() == a.scalar_type() &&
@@ -190,12 +185,91 @@ at::Tensor baddbmm(c10::DispatchKeySet keys, const at::Tensor& self, const at::T
                     at::is_expandable_to(self.sizes(), product.result_shape());
   if (!ours) {
     const RoundedSum sum{product, self, beta, alpha};
-    return sum.is_ours(3) ? sum.result() : mended_baddbmm(keys, self, a, b, beta, alpha);
+    if (!sum.is_ours(3)) return std::nullopt;
+    return sum.result();
   }
   at::Tensor out = product.empty_result();
   out.copy_(self.expand(out.sizes()));
   product.run(out, true);
   return out;
+}
+
+// A result of ours can be copied to the tensor as it is.
+bool takes_product(const at::Tensor& out, const at::Tensor& a, const at::Tensor& b) {
+  return out.is_cpu() && out.scalar_type() == a.scalar_type() && a.dim() == b.dim() &&
+         a.dim() >= 2 && out.sizes() == at::IntArrayRef(MatrixProduct{a, b}.result_shape());
+}
+
+at::Tensor mm(c10::DispatchKeySet keys, const at::Tensor& a, const at::Tensor& b) {
+  if (Product product = own_product(a, b, 2)) return *product;
+  return at::_ops::mm::redispatch(keys_below_select(keys), a, b);
+}
+
+at::Tensor& mm_out(c10::DispatchKeySet keys, const at::Tensor& a, const at::Tensor& b,
+                   at::Tensor& out) {
+  if (takes_product(out, a, b)) {
+    if (const Product product = own_product(a, b, 2)) return out.copy_(*product);
+  }
+  return at::_ops::mm_out::redispatch(keys_below_select(keys), a, b, out);
+}
+
+at::Tensor bmm(c10::DispatchKeySet keys, const at::Tensor& a, const at::Tensor& b) {
+  if (Product product = own_product(a, b, 3)) return *product;
+  return at::_ops::bmm::redispatch(keys_below_select(keys), a, b);
+}
+
+at::Tensor& bmm_out(c10::DispatchKeySet keys, const at::Tensor& a, const at::Tensor& b,
+                    at::Tensor& out) {
+  if (takes_product(out, a, b)) {
+    if (const Product product = own_product(a, b, 3)) return out.copy_(*product);
+  }
+  return at::_ops::bmm_out::redispatch(keys_below_select(keys), a, b, out);
+}
+
+at::Tensor addmm(c10::DispatchKeySet keys, const at::Tensor& self, const at::Tensor& a,
+                 const at::Tensor& b, const at::Scalar& beta, const at::Scalar& alpha) {
+  if (Product product = own_addmm(self, a, b, beta, alpha)) return *product;
+  return at::_ops::addmm::redispatch(keys_below_select(keys), self, a, b, beta, alpha);
+}
+
+at::Tensor& addmm_in_place(c10::DispatchKeySet keys, at::Tensor& self, const at::Tensor& a,
+                           const at::Tensor& b, const at::Scalar& beta, const at::Scalar& alpha) {
+  if (takes_product(self, a, b)) {
+    if (const Product sum = own_addmm(self, a, b, beta, alpha)) return self.copy_(*sum);
+  }
+  return at::_ops::addmm_::redispatch(keys_below_select(keys), self, a, b, beta, alpha);
+}
+
+at::Tensor& addmm_out(c10::DispatchKeySet keys, const at::Tensor& self, const at::Tensor& a,
+                      const at::Tensor& b, const at::Scalar& beta, const at::Scalar& alpha,
+                      at::Tensor& out) {
+  if (takes_product(out, a, b)) {
+    if (const Product sum = own_addmm(self, a, b, beta, alpha)) return out.copy_(*sum);
+  }
+  return at::_ops::addmm_out::redispatch(keys_below_select(keys), self, a, b, beta, alpha, out);
+}
+
+at::Tensor baddbmm(c10::DispatchKeySet keys, const at::Tensor& self, const at::Tensor& a,
+                   const at::Tensor& b, const at::Scalar& beta, const at::Scalar& alpha) {
+  if (Product sum = own_baddbmm(self, a, b, beta, alpha)) return *sum;
+  return mended_baddbmm(keys, self, a, b, beta, alpha);
+}
+
+at::Tensor& baddbmm_in_place(c10::DispatchKeySet keys, at::Tensor& self, const at::Tensor& a,
+                             const at::Tensor& b, const at::Scalar& beta, const at::Scalar& alpha) {
+  if (takes_product(self, a, b)) {
+    if (const Product sum = own_baddbmm(self, a, b, beta, alpha)) return self.copy_(*sum);
+  }
+  return mended_baddbmm_in_place(keys, self, a, b, beta, alpha);
+}
+
+at::Tensor& baddbmm_out(c10::DispatchKeySet keys, const at::Tensor& self, const at::Tensor& a,
+                        const at::Tensor& b, const at::Scalar& beta, const at::Scalar& alpha,
+                        at::Tensor& out) {
+  if (takes_product(out, a, b)) {
+    if (const Product sum = own_baddbmm(self, a, b, beta, alpha)) return out.copy_(*sum);
+  }
+  return mended_baddbmm_out(keys, self, a, b, beta, alpha, out);
 }
 
 // On the first scope of a process. Never destroyed, for threads may be multiplying when the process
@@ -208,12 +282,20 @@ void register_products() {
         new (place) torch::Library(torch::Library::IMPL, "aten", kSelectKey, __FILE__, __LINE__);
     if (at::hasMKL() || env::plain_kernels()) {
       library->impl("baddbmm", TORCH_FN(mended_baddbmm));
+      library->impl("baddbmm_", TORCH_FN(mended_baddbmm_in_place));
+      library->impl("baddbmm.out", TORCH_FN(mended_baddbmm_out));
       return;
     }
-    library->impl("baddbmm", TORCH_FN(baddbmm));
     library->impl("mm", TORCH_FN(mm));
+    library->impl("mm.out", TORCH_FN(mm_out));
     library->impl("bmm", TORCH_FN(bmm));
+    library->impl("bmm.out", TORCH_FN(bmm_out));
     library->impl("addmm", TORCH_FN(addmm));
+    library->impl("addmm_", TORCH_FN(addmm_in_place));
+    library->impl("addmm.out", TORCH_FN(addmm_out));
+    library->impl("baddbmm", TORCH_FN(baddbmm));
+    library->impl("baddbmm_", TORCH_FN(baddbmm_in_place));
+    library->impl("baddbmm.out", TORCH_FN(baddbmm_out));
   });
 }
 
