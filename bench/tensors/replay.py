@@ -112,6 +112,8 @@ class Replay:
             return
         if expected is None:
             return
+        if "INTERNAL ASSERT" in expected:  # a defect of torch's, which the library does not have
+            raise Ends
         if self.device == "xla" and any(sign in expected for sign in MADE_BY_THE_DEVICE):
             raise Ends
         raise Differs(f"no error; torch: {expected}")
@@ -193,6 +195,8 @@ class Replay:
     def check(self, tensors, hosts):
         for i, (wanted, dtype, shape, _, requires, grad) in tensors.items():
             tensor = self.tensors[i]
+            # Integers have no gradient here; torch's get a history from what is written to them.
+            requires = requires and dtype in TOLERANCES
             found = tensor.dtype.name.lower(), list(tensor.shape), tensor.requires_grad
             if found != (dtype, shape, requires):
                 raise Differs(f"v{i} has {found}, torch's {(dtype, shape, requires)}")

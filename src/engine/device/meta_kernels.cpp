@@ -39,25 +39,33 @@ at::Tensor& without_nan(const at::Tensor& a, c10::optional<double>, c10::optiona
 }
 
 #if TORCH_VERSION_MAJOR < 2
-// libtorch 1.13 looks at the first rows of both here, even where there are none to be added.
+// libtorch 1.13 looks at the first rows of both here, even where there are none to be added, and
+// takes no source without dimensions for the one element that it is.
 bool adds_nothing(const at::Tensor& self, int64_t dim, const at::Tensor& index,
                   const at::Tensor& source) {
   if (self.dim() == 0 || index.dim() != 1 || index.numel() != 0) return false;
   std::vector<int64_t> sizes = self.sizes().vec();
   sizes[static_cast<size_t>(c10::maybe_wrap_dim(dim, self.dim()))] = 0;
-  return source.sizes() == at::IntArrayRef(sizes) && source.scalar_type() == self.scalar_type();
+  if (source.scalar_type() != self.scalar_type() || source.numel() != 0) return false;
+  check_argument(source.sizes() == at::IntArrayRef(sizes), "index_add: source: expected shape ",
+                 at::IntArrayRef(sizes), ", got ", source.sizes());
+  return true;
+}
+
+at::Tensor as_rows(const at::Tensor& self, const at::Tensor& source) {
+  return self.dim() == 1 && source.dim() == 0 ? source.view({1}) : source;
 }
 
 at::Tensor index_add(const at::Tensor& self, int64_t dim, const at::Tensor& index,
                      const at::Tensor& source, const at::Scalar& alpha) {
   if (adds_nothing(self, dim, index, source)) return at::empty_like(self);
-  return at::meta::index_add(self, dim, index, source, alpha);
+  return at::meta::index_add(self, dim, index, as_rows(self, source), alpha);
 }
 
 at::Tensor& index_add_in_place(at::Tensor& self, int64_t dim, const at::Tensor& index,
                                const at::Tensor& source, const at::Scalar& alpha) {
   if (adds_nothing(self, dim, index, source)) return self;
-  return at::meta::index_add_(self, dim, index, source, alpha);
+  return at::meta::index_add_(self, dim, index, as_rows(self, source), alpha);
 }
 #endif
 

@@ -16,6 +16,7 @@
 
 #include "core/base/error.h"
 #include "core/comm/recorded_step.h"
+#include "engine/device/composed_operators.h"
 #include "engine/device/device_tensor.h"
 #include "engine/device/meta_kernels.h"
 #include "engine/device/recorded_batch_norm.h"
@@ -255,6 +256,7 @@ void use_recorded_device(GraphCompiler compiler) {
   auto made = std::make_unique<Registrations>();
   register_kernels(*made);
   mend_view_inverses();
+  add_composed_operators();
   add_meta_kernels();
   registrations = made.release();
   set_recorded_step_end([] { mark_step(true); });

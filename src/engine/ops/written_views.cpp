@@ -7,6 +7,7 @@
 #include <unordered_set>
 
 #include "engine/device/device_tensor.h"
+#include "engine/device/operator_arguments.h"
 #include "engine/device/recorder.h"
 
 namespace nxd {
@@ -23,6 +24,22 @@ void renew_histories(const c10::FunctionSchema& schema, const torch::jit::Stack&
     if (!argument.isTensorList()) continue;
     for (const at::Tensor& tensor : argument.toTensorVector()) tensor.grad_fn();
   }
+}
+
+// Integers have no gradient, and libtorch fails by an assertion of its own where a write in place
+// gives them a history. It rejects a write to an out.
+bool writes_integers_alone(const c10::FunctionSchema& schema, const torch::jit::Stack& arguments) {
+  if (schema.name().back() != '_') return false;
+  bool writes_floats = false;
+  for (size_t i = 0; i < arguments.size(); ++i) {
+    const c10::AliasInfo* const alias = schema.arguments()[i].alias_info();
+    if (!alias || !alias->isWrite()) continue;
+    for_each_tensor({arguments[i]}, [&](const at::Tensor& tensor) {
+      writes_floats = writes_floats || !tensor.defined() ||
+                      !at::isIntegralType(tensor.scalar_type(), /*includeBool=*/true);
+    });
+  }
+  return !writes_floats;
 }
 
 bool saves_its_result(const std::string& name) {
@@ -49,6 +66,10 @@ void run_on_views(const c10::OperatorHandle& op, torch::jit::Stack& stack) {
   if (!op.schema().is_mutable()) return op.callBoxed(&stack);
   const RecordedWrite write(op, stack);
   if (!at::GradMode::is_enabled()) return op.callBoxed(&stack);
+  if (writes_integers_alone(op.schema(), stack)) {
+    const at::NoGradGuard no_grad;
+    return op.callBoxed(&stack);
+  }
   renew_histories(op.schema(), stack);
   if (!saves_its_result(op.operator_name().name)) return op.callBoxed(&stack);
   const at::Tensor written = stack[0].toTensor();

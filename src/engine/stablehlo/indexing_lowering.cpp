@@ -94,7 +94,8 @@ void scatter(NodeLowering& n) {
 void index_add(NodeLowering& n) {
   HloBuilder& hlo = n.hlo;
   const HloValue& x = n.tensor(0);
-  if (x.dim() == 0 || n.tensor(2).dim() != 1 || positive_dim(n.integer(1), x.dim()) != 0) {
+  const bool has_rows = n.tensor(2).dim() == 1 && n.tensor(3).dim() == x.dim();
+  if (x.dim() == 0 || !has_rows || positive_dim(n.integer(1), x.dim()) != 0) {
     return n.leave_to_host();
   }
   const HloValue sums = hlo.convert(x, wide_dtype(x.dtype));

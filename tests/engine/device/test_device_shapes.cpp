@@ -35,10 +35,23 @@ Tensor whole(at::ScalarType dtype, at::Device device) {
   return at::tensor({1, 0, 3, 1, 2, 0}, at::kLong).view({2, 3}).to(dtype).to(device);
 }
 
+Tensor first(at::Device device) { return at::zeros({1}, at::kLong).to(device); }
+Tensor ten(at::Device device) { return at::full({}, 10.0f).to(device); }
+
 struct Case {
   const char* name;
   std::function<Tensor(at::Device)> run;
 };
+
+void check_equal(const std::vector<Case>& cases) {
+  bool all_equal = true;
+  for (const Case& c : cases) {
+    all_equal = test::equals_cpu(
+                    c.name, [&] { return c.run(kXla); }, c.run(kCpu)) &&
+                all_equal;
+  }
+  assert_true(all_equal);
+}
 
 void test_shapes_and_dtypes_are_those_of_the_cpu(void**) {
   using D = at::Device;
@@ -57,6 +70,11 @@ void test_shapes_and_dtypes_are_those_of_the_cpu(void**) {
       {"var without dimensions",
        [](D d) { return at::var(floats(d)[0][1], at::IntArrayRef{0}, 0, true); }},
       {"isin of a number", [](D d) { return at::isin(1.5, floats(d)); }},
+      {"lift_fresh", [](D d) { return at::lift_fresh(floats(d)).mul_(2); }},
+      {"lift of a view", [](D d) { return at::lift(floats(d).t()); }},
+      {"index_add of a number", [](D d) { return floats(d)[0].index_add(0, first(d), ten(d)); }},
+      {"index_add_ of a number",
+       [](D d) { return floats(d)[0].clone().index_add_(0, first(d), ten(d)); }},
   };
   for (const at::ScalarType dtype : {at::kLong, at::kInt, at::kByte, at::kBool}) {
     cases.push_back(
@@ -65,13 +83,62 @@ void test_shapes_and_dtypes_are_those_of_the_cpu(void**) {
         {"logit of integers", [dtype](D d) { return at::logit(whole(dtype, d), 0.1); }});
     cases.push_back({"nansum of integers", [dtype](D d) { return at::nansum(whole(dtype, d)); }});
   }
-  bool all_equal = true;
-  for (const Case& c : cases) {
-    all_equal = test::equals_cpu(
-                    c.name, [&] { return c.run(kXla); }, c.run(kCpu)) &&
-                all_equal;
-  }
-  assert_true(all_equal);
+  check_equal(cases);
+}
+
+// The tensor that another one is a view of, once the view was written.
+Tensor written_through(at::Device device, const std::function<void(Tensor)>& write) {
+  const Tensor base = (at::arange(1, 31, at::kFloat) / 8).view({5, 6}).to(device);
+  write(base);
+  return base;
+}
+
+void test_writes_that_are_composed(void**) {
+  using D = at::Device;
+  const std::vector<Case> cases = {
+      {"fill_diagonal_ of rows and columns",
+       [](D d) { return written_through(d, [](Tensor x) { x.t().fill_diagonal_(-1); }); }},
+      {"fill_diagonal_ of a part",
+       [](D d) {
+         return written_through(d,
+                                [](Tensor x) { x.slice(1, 1, 5).slice(0, 2).fill_diagonal_(-1); });
+       }},
+      {"fill_diagonal_ of what is tall",
+       [](D d) {
+         return written_through(d, [](Tensor x) { x.slice(1, 2, 4).t().t().fill_diagonal_(-1); });
+       }},
+      {"fill_diagonal_ that wraps",
+       [](D d) {
+         return written_through(d, [](Tensor x) { x.view({10, 3}).fill_diagonal_(-1, true); });
+       }},
+      {"fill_diagonal_ that wraps, of one column",
+       [](D d) {
+         return written_through(d, [](Tensor x) { x.view({30, 1}).fill_diagonal_(-1, true); });
+       }},
+      {"fill_diagonal_ of a cube",
+       [](D d) {
+         return written_through(d, [](Tensor x) {
+           x.view({-1}).slice(0, 0, 27).view({3, 3, 3}).fill_diagonal_(-1);
+         });
+       }},
+      {"gradient of fill_diagonal_",
+       [](D d) {
+         Tensor x = floats(d).nan_to_num(0, 1, -1).requires_grad_(true);
+         run_backward({(x * x).fill_diagonal_(3).sum()}, {Tensor()}, false);
+         return x.grad();
+       }},
+      {"ldexp_", [](D d) { return floats(d).ldexp_(whole(at::kLong, d)); }},
+      {"polygamma_", [](D d) { return floats(d).abs_().nan_to_num_(0.5, 2).polygamma_(2); }},
+      {"polygamma_ of a view",
+       [](D d) { return written_through(d, [](Tensor x) { x.select(1, 2).polygamma_(1); }); }},
+      {"gradient of polygamma_",
+       [](D d) {
+         Tensor x = floats(d).nan_to_num(1, 1, 1).requires_grad_(true);
+         run_backward({x.abs().polygamma_(1).sum()}, {Tensor()}, false);
+         return x.grad();
+       }},
+  };
+  check_equal(cases);
 }
 
 std::string message_of(const std::function<void()>& call) {
@@ -97,6 +164,9 @@ void test_dtypes_are_checked_when_recorded(void**) {
   assert_true(says(message_of([&] { at::std_mean(b, at::IntArrayRef{1}, 1, true); }), "got Bool"));
   assert_true(says(message_of([&] { at::relu(b); }), "booleans"));
   assert_true(says(message_of([&] { at::logsumexp(x, {2}); }), "out of range"));
+  const Tensor square = at::zeros({2, 2, 3}).to(kXla);
+  assert_true(says(message_of([&] { square.clone().fill_diagonal_(1); }), "[2, 2, 3]"));
+  assert_true(says(message_of([&] { first(kXla).fill_diagonal_(1); }), "at least 2"));
   const Tensor line = at::zeros({1, 1, 3}).to(kXla), kernel = at::zeros({1, 1, 3}).to(kXla);
   const std::vector<int64_t> two{2}, none{0};
   const auto convolve = [&] { at::conv1d(line, kernel, Tensor(), two, none, two); };
@@ -121,6 +191,22 @@ void test_gradients_of_views_that_are_written(void**) {
   }
 }
 
+// Integers take the values of what has a gradient, and have none.
+void test_integers_have_no_history(void**) {
+  for (const at::Device device : {kCpu, kXla}) {
+    const Tensor value = ten(device).requires_grad_(true);
+    for (const bool whole_tensor : {true, false}) {
+      const Tensor x = whole(at::kLong, device), y = whole_tensor ? x : x.select(0, 1);
+      OpCall fill("fill_", "Tensor");
+      fill.set_tensor("self", &y);
+      fill.set_tensor("value", &value);
+      fill.run();
+      assert_false(x.requires_grad());
+      assert_true((y * 2).to(at::kCPU).equal(at::full(y.sizes(), 20, at::kLong)));
+    }
+  }
+}
+
 // A tensor keeps its shape and values where an operator would write more to it than it has.
 void test_writes_of_other_shapes_are_rejected(void**) {
   const Tensor base = at::zeros({2, 3}).to(kXla), row = base.select(0, 0),
@@ -139,6 +225,9 @@ void test_writes_of_other_shapes_are_rejected(void**) {
     scatter.set_tensor("mask", &all);
     scatter.set_tensor("source", &base);
     assert_true(says(message_of([&] { scatter.run(); }), "doesn't match"));
+    OpCall scale = call("ldexp_", "", self);
+    scale.set_tensor("other", &base);
+    assert_true(says(message_of([&] { scale.run(); }), "doesn't match the broadcast shape [2, 3]"));
     OpCall outer = call("addr_", "", self);
     outer.set_tensor("vec1", &ones);
     outer.set_tensor("vec2", &ones);
@@ -174,7 +263,9 @@ int main() {
   if (const int skipped = nxd_test_set_pjrt_plugin()) return skipped;
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(test_shapes_and_dtypes_are_those_of_the_cpu),
+      cmocka_unit_test(test_writes_that_are_composed),
       cmocka_unit_test(test_dtypes_are_checked_when_recorded),
+      cmocka_unit_test(test_integers_have_no_history),
       cmocka_unit_test(test_gradients_of_views_that_are_written),
       cmocka_unit_test(test_writes_of_other_shapes_are_rejected),
   };

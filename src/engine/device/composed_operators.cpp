@@ -1,0 +1,73 @@
+#include "engine/device/composed_operators.h"
+
+#include <ATen/ATen.h>
+#include <ATen/FunctionalTensorWrapper.h>
+#include <torch/library.h>
+
+#include <algorithm>
+#include <cstdint>
+
+#include "core/base/error.h"
+#include "engine/device/silent_warnings.h"
+
+namespace nxd {
+namespace {
+
+// As many elements of a matrix as its diagonal has are each columns + 1 behind the last in C order.
+// wrap: goes on over the rows below.
+at::Tensor diagonal_of(const at::Tensor& self, bool wrap) {
+  if (self.dim() == 2 && wrap) {
+    return self.reshape({-1}).slice(0, 0, INT64_MAX, self.size(1) + 1);
+  }
+  at::Tensor diagonal = self.diagonal(0, 0, 1);
+  while (diagonal.dim() > 1) diagonal = diagonal.diagonal(0, 0, 1);
+  return diagonal;
+}
+
+at::Tensor& fill_diagonal(at::Tensor& self, const at::Scalar& value, bool wrap) {
+  check_argument(self.dim() >= 2,
+                 "fill_diagonal_: self: expected at least 2 dimensions, got shape ", self.sizes());
+  const auto is_first = [&](int64_t size) { return size == self.size(0); };
+  check_argument(self.dim() == 2 || std::all_of(self.sizes().begin(), self.sizes().end(), is_first),
+                 "fill_diagonal_: self: expected dimensions of one size, got shape ", self.sizes());
+  diagonal_of(self, wrap).fill_(value);
+  return self;
+}
+
+at::Tensor& multiply_by_power_of_two(at::Tensor& self, const at::Tensor& exponent) {
+  return self.mul_(at::pow(2.0, exponent));
+}
+
+// Below autograd, which has seen polygamma_ itself.
+at::Tensor& polygamma(at::Tensor& self, int64_t n) {
+  const at::AutoDispatchBelowADInplaceOrView no_autograd;
+  return self.copy_(at::polygamma(n, self));
+}
+
+// The tensor itself, as on the CPU. Another library's that is none of a function's becomes one.
+at::Tensor lift(const at::Tensor& self) {
+  namespace functional = at::functionalization::impl;
+  if (functional::isFunctionalTensor(self)) return self;
+  const at::AutoDispatchSkipFunctionalize plain;
+  return functional::to_functional_tensor(at::lift(self));
+}
+
+}  // namespace
+
+// In static memory, where leak checkers see what it owns: it is never destroyed.
+void add_composed_operators() {
+  using Key = c10::DispatchKey;
+  alignas(torch::Library) static unsigned char place[2][sizeof(torch::Library)];
+  const SilentWarnings silent;
+  auto* composed = new (place[0])
+      torch::Library(torch::Library::IMPL, "aten", Key::AutogradXLA, __FILE__, __LINE__);
+  composed->impl("fill_diagonal_", TORCH_FN(fill_diagonal));
+  composed->impl("ldexp_", TORCH_FN(multiply_by_power_of_two));
+  auto* functional = new (place[1])
+      torch::Library(torch::Library::IMPL, "aten", Key::Functionalize, __FILE__, __LINE__);
+  functional->impl("polygamma_", TORCH_FN(polygamma));
+  functional->impl("lift", TORCH_FN(lift));
+  functional->impl("lift_fresh", TORCH_FN(lift));
+}
+
+}  // namespace nxd
