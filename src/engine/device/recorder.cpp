@@ -14,6 +14,7 @@
 #include "core/base/log.h"
 #include "engine/device/device_metrics.h"
 #include "engine/device/device_tensor.h"
+#include "engine/device/dtype_trial.h"
 #include "engine/device/operator_arguments.h"
 #include "engine/device/random_state.h"
 #include "engine/device/shape_functions.h"
@@ -202,21 +203,32 @@ bool lacks_shape_function(const c10::Error& error) {
   return false;
 }
 
+// PyTorch's Python, where a process has it, registers kernels for the meta device that take not all
+// that operators take, and leave their errors to the interpreter. They come from no file.
+bool has_python_shapes(const c10::OperatorHandle& op) {
+  return op.dumpState().find("\nMeta: registered at /dev/null:") != std::string::npos;
+}
+
 // Leaves the results on the stack; "" or why there are no shapes.
 std::string infer_shapes(const c10::OperatorHandle& op, Stack& stack) {
   if (reads_values(op, stack)) return "its result's shape depends on values";
   const Stack arguments = stack;
   const at::AutoDispatchBelowADInplaceOrView no_autograd;
   const c10::impl::ExcludeDispatchKeyGuard plain(c10::DispatchKey::Functionalize);
+  bool is_known = false;
   try {
     if (const ShapeFunction* function = find_shape_function(op)) {
       function->give(stack);
-    } else {
+      is_known = true;
+    } else if (!has_python_shapes(op)) {
       op.callBoxed(&stack);
+      is_known = true;
     }
   } catch (const c10::Error& error) {
     if (!lacks_shape_function(error)) throw;
     stack = arguments;
+  }
+  if (!is_known) {
     // A trial would draw random bits.
     const bool is_tried = !recorded_operator(op).is_effect && give_shapes_of_trial(op, stack);
     if (!is_tried) return "there is no shape function for it";
@@ -288,8 +300,11 @@ std::shared_ptr<const CallSignature> new_signature(const c10::OperatorHandle& op
   Draft draft;
   draft.call->op = &known;
   for (const c10::IValue& argument : arguments) draft.add(taken, argument);
+  const Stack given = draft.meta;
   *why_not = infer_shapes(op, draft.meta);
   if (!why_not->empty()) return nullptr;
+  // A trial of a view has nothing to find, and that of an effect would draw random bits.
+  if (!known.is_view && !known.is_effect) check_dtypes(op, given);
   CallSignature& call = *draft.call;
   for (const c10::IValue& result : draft.meta) {
     if (result.isTensor()) {

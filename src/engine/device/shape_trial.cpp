@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "engine/device/operator_arguments.h"
+#include "engine/device/trial_arguments.h"
 
 namespace nxd {
 namespace {
@@ -23,18 +24,7 @@ at::Tensor on_meta(const at::Tensor& tensor) {
 
 // Nothing if the operator fails.
 std::optional<Stack> results_on(const c10::OperatorHandle& op, const Stack& arguments, int number) {
-  Stack stack = arguments;
-  replace_tensors(stack, [number](const at::Tensor& meta) {
-    if (!meta.defined()) return meta;
-    at::Tensor data = at::full(meta.sizes(), number, meta.options().device(at::kCPU));
-    if (meta.unsafeGetTensorImpl()->is_wrapped_number()) {
-      data.unsafeGetTensorImpl()->set_wrapped_number(true);
-    }
-    return data;
-  });
-  for (c10::IValue& argument : stack) {
-    if (argument.isDevice()) argument = at::Device(at::kCPU);
-  }
+  Stack stack = trial_arguments(arguments, number, TrialSizes::kGiven);
   try {
     op.callBoxed(&stack);
     replace_tensors(stack, on_meta);

@@ -1,10 +1,12 @@
 // Shapes and dtypes that are recorded are those that operators give on the CPU, and calls that the
 // CPU rejects for them are rejected when they are recorded.
 #include <ATen/ATen.h>
+#include <torch/library.h>
 
 #include <cmath>
 #include <cstdio>
 #include <functional>
+#include <stdexcept>
 #include <string>
 #include <vector>
 
@@ -70,6 +72,13 @@ void test_shapes_and_dtypes_are_those_of_the_cpu(void**) {
       {"var without dimensions",
        [](D d) { return at::var(floats(d)[0][1], at::IntArrayRef{0}, 0, true); }},
       {"isin of a number", [](D d) { return at::isin(1.5, floats(d)); }},
+      {"mm of no rows in f16",
+       [](D d) {
+         const Tensor none = at::zeros({0, 3}, at::kHalf).to(d);
+         return at::mm(none, at::ones({3, 2}, at::kHalf).to(d));
+       }},
+      {"softmax of no integers",
+       [](D d) { return at::log_softmax(whole(at::kLong, d).slice(1, 0, 0), 1); }},
       {"lift_fresh", [](D d) { return at::lift_fresh(floats(d)).mul_(2); }},
       {"lift of a view", [](D d) { return at::lift(floats(d).t()); }},
       {"index_add of a number", [](D d) { return floats(d)[0].index_add(0, first(d), ten(d)); }},
@@ -164,6 +173,21 @@ void test_dtypes_are_checked_when_recorded(void**) {
   assert_true(says(message_of([&] { at::std_mean(b, at::IntArrayRef{1}, 1, true); }), "got Bool"));
   assert_true(says(message_of([&] { at::relu(b); }), "booleans"));
   assert_true(says(message_of([&] { at::logsumexp(x, {2}); }), "out of range"));
+  const Tensor y = floats(kXla);
+  assert_true(says(message_of([&] { at::bitwise_or(y, y); }), "'Float'"));
+  assert_true(says(message_of([&] { at::bitwise_and(x, 1.5); }), "'Float'"));
+  assert_true(says(message_of([&] { x.bitwise_xor(y); }), "'Float'"));
+  assert_true(says(message_of([&] { at::bitwise_not(y); }), "'Float'"));
+  assert_true(says(message_of([&] { at::renorm(x, 2, 0, 1); }), "Got Long"));
+  assert_true(says(message_of([&] { at::gelu(x); }), "'Long'"));
+  assert_true(says(message_of([&] { at::mm(b, b.t()); }), "'Bool'"));
+  assert_true(says(message_of([&] { at::hardsigmoid(x); }), "'Long'"));
+  assert_true(says(message_of([&] { at::index_fill(x, 0, b, 1); }), "dtype int64"));
+  assert_true(says(message_of([&] { at::embedding(y, y); }), "indices"));
+  assert_true(says(message_of([&] { at::hardtanh(b); }), "Bool"));
+  assert_true(says(message_of([&] { at::nll_loss(y, first(kXla).expand({2}).to(at::kFloat)); }),
+                   "expected scalar type Long"));
+  assert_true(says(message_of([&] { at::dot(y, y); }), "1D tensors"));
   const Tensor square = at::zeros({2, 2, 3}).to(kXla);
   assert_true(says(message_of([&] { square.clone().fill_diagonal_(1); }), "[2, 2, 3]"));
   assert_true(says(message_of([&] { first(kXla).fill_diagonal_(1); }), "at least 2"));
@@ -205,6 +229,21 @@ void test_integers_have_no_history(void**) {
       assert_true((y * 2).to(at::kCPU).equal(at::full(y.sizes(), 20, at::kLong)));
     }
   }
+}
+
+void fail_in_python(const c10::OperatorHandle&, torch::jit::Stack*) {
+  throw std::runtime_error("'>=' not supported between instances of 'NoneType' and 'int'");
+}
+
+// Python's PyTorch gives the meta device kernels that lack what others take, and its own errors.
+void test_shapes_without_kernels_of_python(void**) {
+  torch::Library library(torch::Library::IMPL, "aten", c10::DispatchKey::Meta, "/dev/null", 241);
+  library.impl("_cdist_forward", torch::CppFunction::makeFromBoxedFunction<&fail_in_python>());
+  const auto distances = [](at::Device device) {
+    return at::cdist(floats(device).nan_to_num(0, 1, -1), at::ones({4, 3}).to(device));
+  };
+  assert_true(test::equals_cpu(
+      "cdist", [&] { return distances(kXla); }, distances(kCpu)));
 }
 
 // A tensor keeps its shape and values where an operator would write more to it than it has.
@@ -265,6 +304,7 @@ int main() {
       cmocka_unit_test(test_shapes_and_dtypes_are_those_of_the_cpu),
       cmocka_unit_test(test_writes_that_are_composed),
       cmocka_unit_test(test_dtypes_are_checked_when_recorded),
+      cmocka_unit_test(test_shapes_without_kernels_of_python),
       cmocka_unit_test(test_integers_have_no_history),
       cmocka_unit_test(test_gradients_of_views_that_are_written),
       cmocka_unit_test(test_writes_of_other_shapes_are_rejected),
