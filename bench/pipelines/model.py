@@ -7,7 +7,9 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-VOCABULARY, WIDTH, IGNORED = 11, 8, -100
+from batches import VOCABULARY
+
+WIDTH = 8
 
 
 class Residual(nn.Module):

@@ -5,22 +5,7 @@ import math
 import numpy
 import torch
 
-from model import IGNORED, VOCABULARY
-
-
-def batch(plan, event, rank):
-    """ids and labels of a data-parallel rank."""
-    g = numpy.random.default_rng([event["seed"], rank])
-    rows, microbatches = event["rows"], plan["microbatches"]
-    ids, labels = g.integers(0, VOCABULARY, (2, rows * microbatches, event["length"]))
-    if event["ignored"] == "some":
-        labels[g.random(labels.shape) < 0.4] = IGNORED
-    if plan["loss"] == "MICROBATCHES":  # the mean over no token is none
-        labels[:, 0] = numpy.where(labels[:, 0] < 0, 3, labels[:, 0])
-    elif event["ignored"] in ("microbatch", "all"):
-        first = g.integers(0, microbatches) * rows
-        labels[slice(first, first + rows) if event["ignored"] == "microbatch" else slice(None)] = IGNORED
-    return ids, labels
+from batches import IGNORED, batch
 
 
 class Reference:
@@ -28,6 +13,12 @@ class Reference:
         self.plan, self.path = plan, path
         self.copies = [torch.jit.load(path) for _ in range(copies)]
         self.make_optimizer()
+
+    def batch(self, event, rank):
+        return batch(self.plan, event, rank)
+
+    def set_step(self, step):
+        """Nothing here is drawn."""
 
     def make_optimizer(self):
         # Tied parameters are one, with its first name.
@@ -43,7 +34,7 @@ class Reference:
     def run(self, event, training):
         """The loss, and each copy's logits. Gradients are added to the copies'."""
         by_tokens, parts = self.plan["loss"] == "TOKENS", self.plan["microbatches"]
-        batches = [batch(self.plan, event, rank) for rank in range(len(self.copies))]
+        batches = [self.batch(event, rank) for rank in range(len(self.copies))]
         tokens, loss, logits = sum(int((labels != IGNORED).sum()) for _, labels in batches), 0.0, []
         for copy, given in zip(self.copies, batches):
             copy.train(training)
@@ -72,8 +63,9 @@ class Reference:
                 parameter.grad = None
         return found
 
-    def step(self, gradients, max_norm):
+    def step(self, max_norm):
         """Gives the norm."""
+        gradients = self.gradients()
         norm = math.sqrt(sum(float((each.double() ** 2).sum()) for each in gradients.values() if each is not None))
         factor = min(1.0, max_norm / (norm + 1e-6)) if max_norm else 1.0
         for name, each in self.parameters.items():
@@ -89,6 +81,15 @@ class Reference:
     def freeze(self, name, frozen):
         for parameter in self.parameters[name]:
             parameter.requires_grad_(not frozen)
+
+    def trainable(self):
+        return [(name, each[0].requires_grad) for name, each in self.parameters.items()]
+
+    def value(self, name):
+        return self.parameters[name][0].detach().numpy()
+
+    def buffer(self, name, rank):
+        return self.copies[rank].state_dict()[name].numpy()
 
     def reload(self):
         """As from files: all copies have the first one's buffers, and other attributes are those of the module's file."""

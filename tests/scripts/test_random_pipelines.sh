@@ -8,19 +8,23 @@ need_python cffi numpy torch
 export PYTHONDONTWRITEBYTECODE=1
 NXD_RANKS="1 2" NXD_CASES=4 "$source/scripts/check_pipelines" "$build"
 NXD_RANKS=4 NXD_CASES=2 "$source/scripts/check_pipelines" "$build" 100
+NXD_RANKS=2 NXD_CASES=2 NXD_XLA_BACKEND=replay "$source/scripts/check_pipelines" "$build" 200
 
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
 cp -r "$source/bench/pipelines" "$work/pipelines"
+# FILE CHANGE [OPTION]
 differs() {
-  sed -i "$1" "$work/pipelines/reference.py"
+  sed -i "$2" "$work/pipelines/$1"
   if LD_LIBRARY_PATH=$build/src${LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH} PYTHONPATH=$source/bindings/python OMP_NUM_THREADS=1 NXD_CPU_MODE=1 "$build/tools/nxdrun" \
-      -n 2 /usr/bin/python3 "$work/pipelines/train.py" "$work" 4 0 > "$work/log" 2>&1; then
-    echo "FAILED: $1 passes"
+      -n 2 /usr/bin/python3 "$work/pipelines/train.py" "$work" 4 0 "${@:3}" > "$work/log" 2>&1; then
+    echo "FAILED: $2 passes"
     exit 1
   fi
   grep -q "^FAILED: program .* differs by" "$work/log"
-  cp "$source/bench/pipelines/reference.py" "$work/pipelines/"
+  cp "$source/bench/pipelines/$1" "$work/pipelines/"
 }
-differs 's/(weight \* own).backward()/(1.001 * weight * own).backward()/'
-differs 's/copy.train(training)/copy.train(True)/'
+differs reference.py 's/(weight \* own).backward()/(1.001 * weight * own).backward()/'
+differs reference.py 's/copy.train(training)/copy.train(True)/'
+differs solo.py 's/(own \* weight).backward()/(own * (1.001 * weight)).backward()/' --own
+differs layers.py 's/return x + self.inner(x)/return x + self.inner(x) * (1 + 0.001 * (self.context.size - 1))/' --own
