@@ -105,6 +105,13 @@ def debug_abi(path, include, work):
     tree = ElementTree.parse(out)
     for unit in tree.iter("abi-instr"):
         unit.set("path", "/".join(Path(unit.get("path")).parts[-2:]))
+    # abidw drops no variables of threads. Those of the boundary would be a mistake, and stay.
+    for symbols in tree.findall("elf-variable-symbols"):
+        for symbol in symbols.findall("elf-symbol"):
+            if not symbol.get("name").startswith("nxd_"):
+                symbols.remove(symbol)
+        if not len(symbols):
+            tree.getroot().remove(symbols)
     text = ElementTree.tostring(tree.getroot(), encoding="unicode")
     return "\n".join(line.strip() for line in text.replace(' />', '/>').splitlines()) + "\n"
 
