@@ -105,7 +105,7 @@ def debug_abi(path, include, work):
     tree = ElementTree.parse(out)
     for unit in tree.iter("abi-instr"):
         unit.set("path", "/".join(Path(unit.get("path")).parts[-2:]))
-    # abidw drops no variables of threads. Those of the boundary would be a mistake, and stay.
+    # abidw drops no variables of threads. One of the boundary would be a mistake, and stays.
     for symbols in tree.findall("elf-variable-symbols"):
         for symbol in symbols.findall("elf-symbol"):
             if not symbol.get("name").startswith("nxd_"):

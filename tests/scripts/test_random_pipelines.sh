@@ -8,7 +8,7 @@ need_python cffi numpy torch
 export PYTHONDONTWRITEBYTECODE=1
 NXD_RANKS="1 2" NXD_CASES=4 "$source/scripts/check_pipelines" "$build"
 NXD_RANKS=4 NXD_CASES=2 "$source/scripts/check_pipelines" "$build" 100
-NXD_RANKS=2 NXD_CASES=2 NXD_XLA_BACKEND=replay "$source/scripts/check_pipelines" "$build" 200
+NXD_RANKS=2 NXD_CASES=1 NXD_XLA_BACKEND=replay "$source/scripts/check_pipelines" "$build" 200
 
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
