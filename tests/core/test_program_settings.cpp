@@ -140,7 +140,7 @@ void callbacks_have_the_callers(void** /*state*/) { nxd_test_run_ranks(1, 0, upd
 
 #endif
 
-// As the locales of many languages, of which a machine need not have one.
+// It groups digits as the locales of many languages do; a machine need not have any of these.
 struct Grouping : std::numpunct<char> {
   char do_thousands_sep() const override { return '.'; }
   char do_decimal_point() const override { return ','; }

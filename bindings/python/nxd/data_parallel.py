@@ -95,8 +95,9 @@ class Ddp(Handle):
     def set_placements(self, placements: Mapping[str, Placement | str | int],
                        tied: Collection[str] = ()) -> None:
         """Says how each parameter is a part of a model: the dimension that tensor-parallel ranks
-        have parts of, or a Placement, of dimension 0 if it is SHARDED; tied are those that another pipeline stage has too, and
-        counts in norms. Norms, clipping and saved states are then those of the undivided model.
+        have parts of, or a Placement, of dimension 0 if it is SHARDED; tied are those that another
+        pipeline stage has too, and counts in norms. Norms, clipping and saved states are then those
+        of the undivided model.
         [collective: tensor-, pipeline- and data-parallel groups]"""
         names = self.names
         try:
