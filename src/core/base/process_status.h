@@ -13,4 +13,8 @@ pid_t parent_of(pid_t pid);
 // such process. IO or OUT_OF_MEMORY as read_proc.
 uint64_t start_time_of(pid_t pid);
 
+// False while the process that was started at that time runs, and where that cannot be told. IO or
+// OUT_OF_MEMORY as read_proc.
+bool has_ended(pid_t pid, uint64_t start_time);
+
 }  // namespace nxd

@@ -20,23 +20,37 @@ ProcessId ProcessId::own() {
 void ProcessWatch::add(int world_rank, const ProcessId& process) {
   if (process.pid == ::getpid()) return;
   std::lock_guard<std::mutex> lock(mutex_);
-  if (processes_.count(world_rank)) return;
-  Fd descriptor(static_cast<int>(::syscall(SYS_pidfd_open, process.pid, 0)));
-  if (!descriptor && errno != ESRCH) {
+  if (ranks_.count(world_rank)) return;
+  Watched watched{process, Fd(static_cast<int>(::syscall(SYS_pidfd_open, process.pid, 0))), false};
+  const bool lacks_descriptors = errno == EMFILE || errno == ENFILE || errno == ENOMEM;
+  if (!watched.descriptor && lacks_descriptors) {
     fail(NXD_ERROR_IO, "cannot watch process ", process.pid, " of rank ", world_rank, ": ",
          std::strerror(errno));
   }
-  if (descriptor && start_time_of(process.pid) != process.start_time) descriptor.reset();
-  processes_.emplace(world_rank, std::move(descriptor));
+  watched.has_ended = nxd::has_ended(process.pid, process.start_time);
+  ranks_.emplace(world_rank, std::move(watched));
 }
 
 bool ProcessWatch::has_ended(int world_rank) {
   std::lock_guard<std::mutex> lock(mutex_);
-  const auto it = processes_.find(world_rank);
-  if (it == processes_.end()) return false;
-  if (!it->second) return true;
-  pollfd poll{it->second.get(), POLLIN, 0};
-  return ::poll(&poll, 1, 0) > 0;
+  const auto it = ranks_.find(world_rank);
+  if (it == ranks_.end()) return false;
+  Watched& watched = it->second;
+  if (!watched.has_ended) watched.has_ended = looks_ended(watched);
+  return watched.has_ended;
+}
+
+bool ProcessWatch::looks_ended(const Watched& watched) {
+  if (watched.descriptor) {
+    pollfd poll{watched.descriptor.get(), POLLIN, 0};
+    return ::poll(&poll, 1, 0) > 0;
+  }
+  try {
+    return nxd::has_ended(watched.process.pid, watched.process.start_time);
+  } catch (
+      const Error&) {  // of what reading takes there is none now; there may be at the next look
+    return false;
+  }
 }
 
 }  // namespace nxd

@@ -17,6 +17,9 @@ struct ProcessId {
 };
 
 // Tells which ranks of this host have ended with their processes. Any thread.
+//
+// The system tells by a descriptor of the process. Sandboxes, valgrind and older kernels have none:
+// /proc is read there, at each look.
 class ProcessWatch {
  public:
   // Starts to watch a rank, early: a process that has ended already could be mistaken for a later
@@ -26,8 +29,16 @@ class ProcessWatch {
   bool has_ended(int world_rank);
 
  private:
+  struct Watched {
+    ProcessId process;
+    Fd descriptor;  // none: /proc is read
+    bool has_ended = false;
+  };
+
+  static bool looks_ended(const Watched& watched);
+
   std::mutex mutex_;
-  std::map<int, Fd> processes_;  // no descriptor: it has ended
+  std::map<int, Watched> ranks_;
 };
 
 }  // namespace nxd
