@@ -1,6 +1,7 @@
 #include "core/world/rendezvous.h"
 
 #include <limits.h>
+#include <sys/prctl.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -39,11 +40,19 @@ std::string network_identity() {
   return text(boot, "/", link_of("/proc/self/ns/net"), "/", name);
 }
 
-// Two processes with the same one may share memory and know each other's process numbers.
+// Others may not look into a process that has taken another user's place, or that a file's rights
+// made.
+bool is_closed_to_others() { return ::geteuid() != 0 && ::prctl(PR_GET_DUMPABLE, 0, 0, 0, 0) != 1; }
+
+// Two processes with the same one may share memory and know each other's process numbers: neither
+// goes between users, nor between namespaces of users.
 std::string host_identity(const RankInfo& m) {
   if (!m.host_id.empty()) return m.host_id;
   const auto given = env::get("NXD_HOST_ID");
-  return given ? *given : text(network_identity(), "/", link_of("/proc/self/ns/pid"));
+  if (given) return *given;
+  const int own = is_closed_to_others() ? ::getpid() : 0;
+  return text(network_identity(), "/", link_of("/proc/self/ns/pid"), "/",
+              link_of("/proc/self/ns/user"), "/", ::geteuid(), "/", own);
 }
 
 // Numbers names in the order in which they come.

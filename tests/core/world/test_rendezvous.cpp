@@ -1,10 +1,14 @@
 // Facts that ranks learn at the rendezvous: who shares a host, and why joining failed. Ranks
 // are threads.
+#include <sched.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/prctl.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 #include <atomic>
+#include <cstdio>
 #include <functional>
 #include <thread>
 #include <vector>
@@ -85,6 +89,91 @@ void host_of_environment(void**) {
   assert_hosts(members_of({"", "other", "rack 7"}), {0, 1, 0});
   unsetenv("NXD_HOST_ID");
   assert_hosts(members_of({"", "other", "rack 7"}), {0, 1, 2});
+}
+
+// Processes that become ranks once there is a store. Each first makes itself another kind of
+// process, if it can.
+class Processes {
+ public:
+  using Prepare = bool (*)();
+
+  explicit Processes(const std::vector<Prepare>& kinds) {
+    int from_ranks[2];
+    assert_int_equal(::pipe(from_ranks) | ::pipe(to_ranks_), 0);
+    for (size_t rank = 0; rank < kinds.size(); ++rank) {
+      const pid_t process = ::fork();
+      if (process == 0) run(static_cast<int>(rank), kinds[rank], from_ranks[1]);
+      processes_.push_back(process);
+    }
+    ::close(from_ranks[1]);
+    char ready[16];
+    for (ssize_t n; (n = ::read(from_ranks[0], ready, sizeof ready)) > 0;) ready_ += n;
+    ::close(from_ranks[0]);
+  }
+
+  // The number of hosts that all have found; 0: one could not become what it was to be.
+  int hosts() {
+    const bool all_ready = ready_ == static_cast<ssize_t>(processes_.size());
+    const nxd::TcpStoreServer server("127.0.0.1", 0);
+    const int port = all_ready ? server.port() : 0;
+    for (size_t i = 0; i < processes_.size(); ++i) {
+      assert_int_equal(::write(to_ranks_[1], &port, sizeof port), sizeof port);
+    }
+    for (const int fd : to_ranks_) ::close(fd);
+    int found = -1;
+    for (const pid_t process : processes_) {
+      int status = -1;
+      assert_int_equal(::waitpid(process, &status, 0), process);
+      assert_true(WIFEXITED(status));
+      if (found >= 0) assert_int_equal(WEXITSTATUS(status), found);
+      found = WEXITSTATUS(status);
+    }
+    return all_ready ? found : 0;
+  }
+
+ private:
+  [[noreturn]] void run(int rank, Prepare prepare, int told) {
+    if (!prepare() || ::write(told, "", 1) != 1) ::_exit(0);
+    ::close(told);
+    int port = 0;
+    if (::read(to_ranks_[0], &port, sizeof port) != sizeof port || port == 0) ::_exit(0);
+    RankInfo member;
+    member.rank = rank;
+    member.size = 2;
+    try {
+      member.store = std::make_shared<nxd::TcpStore>("127.0.0.1", port, 30000);
+      const nxd::HostMap hosts = nxd::join_world(member, 30000).hosts;
+      ::_exit(hosts == nxd::HostMap(std::vector<int>{0, 0}) ? 1 : 2);
+    } catch (const nxd::Error& e) {
+      std::fprintf(stderr, "%s\n", e.what());
+      ::_exit(100);
+    }
+  }
+
+  int to_ranks_[2] = {-1, -1};
+  ssize_t ready_ = 0;
+  std::vector<pid_t> processes_;
+};
+
+bool as_it_is() { return true; }
+// Root takes another user's place, others have a namespace.
+bool another_user() {
+  return ::geteuid() == 0 ? ::setuid(65534) == 0 : ::unshare(CLONE_NEWUSER) == 0;
+}
+bool not_to_be_looked_into() {
+  return (::geteuid() != 0 || ::setuid(65534) == 0) && ::prctl(PR_SET_DUMPABLE, 0) == 0;
+}
+
+// Processes that cannot open one another's memory are as those of several hosts.
+void processes_that_share_no_memory(void**) {
+  assert_int_equal(Processes({as_it_is, as_it_is}).hosts(), 1);
+  assert_int_equal(Processes({not_to_be_looked_into, not_to_be_looked_into}).hosts(), 2);
+  const int hosts_of_two_users = Processes({as_it_is, another_user}).hosts();
+  if (hosts_of_two_users == 0) {
+    std::puts("skip: ranks of two users: no namespaces of users here; run as root");
+    skip();
+  }
+  assert_int_equal(hosts_of_two_users, 2);
 }
 
 // More than rank 0 reads at a time, and not a multiple of it.
@@ -382,6 +471,7 @@ int main() {
   const CMUnitTest tests[] = {
       cmocka_unit_test(hosts),
       cmocka_unit_test(host_of_environment),
+      cmocka_unit_test(processes_that_share_no_memory),
       cmocka_unit_test(many_ranks),
       cmocka_unit_test(large_groups_differ),
       cmocka_unit_test(transports_differ),

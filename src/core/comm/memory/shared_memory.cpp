@@ -45,7 +45,8 @@ SharedMemory SharedMemory::create(size_t size) {
   SharedMemory memory;
   memory.descriptor_ = Fd(::memfd_create("nxd", MFD_CLOEXEC | MFD_ALLOW_SEALING));
   if (!memory.descriptor_) {
-    fail(NXD_ERROR_IO, "shared memory: memfd_create: ", std::strerror(errno));
+    fail(NXD_ERROR_IO, "shared memory: memfd_create: ", std::strerror(errno),
+         errno == EPERM || errno == ENOSYS ? " (NXD_TRANSPORT=gloo does without it)" : "");
   }
   const int fd = memory.descriptor_.get();
   {
@@ -71,6 +72,13 @@ SharedMemory SharedMemory::open(const Address& address) {
   if (!memory.descriptor_ && errno == ENOENT && ::access("/proc/self/fd", X_OK) != 0) {
     fail(NXD_ERROR_IO, "cannot open the shared memory of process ", address.pid,
          ": /proc is not mounted here; expected it, or NXD_TRANSPORT=gloo");
+  }
+  if (!memory.descriptor_ && (errno == EACCES || errno == EPERM)) {
+    fail(
+        NXD_ERROR_IO, "cannot open the shared memory of process ", address.pid, ": ",
+        std::strerror(errno),
+        " (it needs the same user and user namespace there, and a process that PR_SET_DUMPABLE has "
+        "not closed; NXD_TRANSPORT=gloo does without it)");
   }
   if (!memory.descriptor_) {
     fail(errno == ENOENT ? NXD_ERROR_PEER_LOST : NXD_ERROR_IO,

@@ -1,12 +1,15 @@
 // Shared memory of a process of another user is not taken, whatever the store says; and where a
 // process or /proc cannot be seen, the message says so.
+#include <dlfcn.h>
 #include <sched.h>
 #include <sys/mman.h>
 #include <sys/mount.h>
+#include <sys/prctl.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <cerrno>
 #include <cstdio>
 #include <cstring>
 #include <string>
@@ -14,7 +17,24 @@
 #include "core/base/error.h"
 #include "core/comm/memory/shared_memory.h"
 
+#include "support/rejection.h"
+
 #include "support/check.h"
+
+namespace {
+
+int no_memory_file = 0;  // the error of memfd_create
+
+}  // namespace
+
+// Stands before the system's in this process.
+extern "C" int memfd_create(const char* name, unsigned flags) noexcept {
+  static auto* system =
+      reinterpret_cast<int (*)(const char*, unsigned)>(::dlsym(RTLD_NEXT, "memfd_create"));
+  if (no_memory_file == 0) return system(name, flags);
+  errno = no_memory_file;
+  return -1;
+}
 
 namespace {
 
@@ -85,6 +105,39 @@ void processes_that_cannot_be_seen(void**) {
   expect_failure(address, NXD_ERROR_PEER_LOST, "need one process namespace");
 }
 
+// A process that may not look into this one is told what it lacks, and what does without.
+void processes_that_may_not_be_opened(void**) {
+  const SharedMemory memory = SharedMemory::create(4096);
+  // That of root is not to be opened by others anyway.
+  assert_int_equal(::prctl(PR_SET_DUMPABLE, 0), 0);
+  const pid_t child = ::fork();
+  if (child == 0) {
+    if (::geteuid() == 0 && ::setuid(65534) != 0) ::_exit(3);
+    try {
+      SharedMemory::open(memory.address());
+    } catch (const nxd::Error& e) {
+      const bool said = std::strstr(e.what(),
+                                    "Permission denied (it needs the same user and user "
+                                    "namespace") != nullptr;
+      ::_exit(said && e.status() == NXD_ERROR_IO ? 0 : 1);
+    }
+    ::_exit(2);
+  }
+  int status = 1;
+  assert_int_equal(::waitpid(child, &status, 0), child);
+  ::prctl(PR_SET_DUMPABLE, 1);
+  assert_int_equal(status, 0);
+}
+
+void without_memory_files(void**) {
+  no_memory_file = ENOSYS;
+  nxd_test::rejection(NXD_ERROR_IO, "Function not implemented (NXD_TRANSPORT=gloo does without it)",
+                      [] { SharedMemory::create(4096); });
+  no_memory_file = EMFILE;
+  nxd_test::rejection(NXD_ERROR_IO, "Too many open files", [] { SharedMemory::create(4096); });
+  no_memory_file = 0;
+}
+
 // A child whose view of the files has something else at /proc; 77: it may not have such a view.
 void without_proc(void**) {
   const SharedMemory memory = SharedMemory::create(4096);
@@ -116,8 +169,11 @@ void without_proc(void**) {
 }  // namespace
 
 int main() {
-  const CMUnitTest tests[] = {cmocka_unit_test(own_users), cmocka_unit_test(other_users),
+  const CMUnitTest tests[] = {cmocka_unit_test(own_users),
+                              cmocka_unit_test(other_users),
                               cmocka_unit_test(processes_that_cannot_be_seen),
+                              cmocka_unit_test(processes_that_may_not_be_opened),
+                              cmocka_unit_test(without_memory_files),
                               cmocka_unit_test(without_proc)};
   return cmocka_run_group_tests(tests, nullptr, nullptr);
 }
