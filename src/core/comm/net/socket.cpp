@@ -65,16 +65,20 @@ bool wait_for(int fd, short events, const Deadline& deadline) {
   }
 }
 
-Fd connect_once(const addrinfo& address, const Deadline& deadline) {
+// Empty, with the number of an error, when it does not come about.
+Fd connect_once(const addrinfo& address, const Deadline& deadline, int* error) {
   Fd fd = make_socket(address.ai_family, SOCK_STREAM | SOCK_NONBLOCK);
+  *error = errno;
   if (!fd) return Fd();
   const int on = 1;
   ::setsockopt(fd.get(), IPPROTO_TCP, TCP_NODELAY, &on, sizeof on);
   if (::connect(fd.get(), address.ai_addr, address.ai_addrlen) == 0) return fd;
-  if (errno != EINPROGRESS || !wait_for(fd.get(), POLLOUT, deadline)) return Fd();
-  int error = 0;
-  socklen_t size = sizeof error;
-  if (::getsockopt(fd.get(), SOL_SOCKET, SO_ERROR, &error, &size) != 0 || error != 0) return Fd();
+  *error = errno;
+  if (*error != EINPROGRESS) return Fd();
+  *error = ETIMEDOUT;
+  if (!wait_for(fd.get(), POLLOUT, deadline)) return Fd();
+  socklen_t size = sizeof *error;
+  if (::getsockopt(fd.get(), SOL_SOCKET, SO_ERROR, error, &size) != 0 || *error != 0) return Fd();
   return fd;
 }
 
@@ -230,11 +234,13 @@ Fd connect_tcp(const std::string& host, int port, const Deadline& deadline) {
     if (error != 0 && error != EAI_AGAIN) {
       fail(NXD_ERROR_IO, "host \"", host, "\": ", resolve_error(error));
     }
+    std::string why = error != 0 ? resolve_error(error) : "";
     for (const addrinfo* a = list.get(); a; a = a->ai_next) {
-      if (Fd fd = connect_once(*a, deadline)) return fd;
+      if (Fd fd = connect_once(*a, deadline, &error)) return fd;
+      why = std::strerror(error);
     }
     if (deadline.expired()) {
-      fail(NXD_ERROR_TIMEOUT, "no store answers at ", host, ":", port);
+      fail(NXD_ERROR_TIMEOUT, "no store answers at ", host, ":", port, ": ", why);
     }
     InterruptScope::check();
     std::this_thread::sleep_for(

@@ -1,5 +1,7 @@
 // The client of a TCP store whose server is silent for a while, ends, or is full.
+#include <netinet/in.h>
 #include <signal.h>
+#include <sys/socket.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -96,6 +98,21 @@ void lost_servers_are_lost(void**) {
   }
 }
 
+// Why nothing answers is in the message: here a port that a socket has and nobody listens at.
+void absent_servers_have_a_reason(void**) {
+  const int bound = ::socket(AF_INET, SOCK_STREAM, 0);
+  sockaddr_in address{};
+  address.sin_family = AF_INET;
+  address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+  auto* raw = reinterpret_cast<sockaddr*>(&address);
+  socklen_t size = sizeof address;
+  assert_int_equal(::bind(bound, raw, size) | ::getsockname(bound, raw, &size), 0);
+  const int port = ntohs(address.sin_port);
+  nxd_test::rejection(NXD_ERROR_TIMEOUT, ": Connection refused",
+                      [&] { TcpStore("127.0.0.1", port, 50); });
+  ::close(bound);
+}
+
 // A value that there is no room for is an error, and the store goes on.
 void full_stores_say_so(void**) {
   TcpStoreServer::Limits limits;
@@ -123,6 +140,7 @@ int main() {
       cmocka_unit_test(silent_servers_are_not_waited_for),
       cmocka_unit_test(servers_go_on),
       cmocka_unit_test(lost_servers_are_lost),
+      cmocka_unit_test(absent_servers_have_a_reason),
       cmocka_unit_test(full_stores_say_so),
   };
   return cmocka_run_group_tests(tests, nullptr, nullptr);
