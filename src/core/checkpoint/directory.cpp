@@ -15,6 +15,7 @@
 #include <utility>
 
 #include "core/base/open_directory.h"
+#include "core/checkpoint/file.h"
 
 namespace nxd {
 namespace {
@@ -103,9 +104,11 @@ void synchronise(const std::string& path) {
   if (result != 0) check_io(error, path, "synchronise");
 }
 
+// The open of a FIFO would wait for its other end.
 DirectoryLock::DirectoryLock(const std::string& directory) {
   const std::string path = directory + "/.lock";
-  fd_ = ::open(path.c_str(), O_WRONLY | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0666);
+  check_replaceable(path);
+  fd_ = ::open(path.c_str(), O_WRONLY | O_CREAT | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK, 0666);
   if (fd_ < 0) check_io(last_error_code(), path, "open");
   if (::flock(fd_, LOCK_EX | LOCK_NB) == 0) return;
   const std::error_code error = last_error_code();

@@ -1,6 +1,7 @@
 // Directories of checkpoints on a file system that fails: nothing older takes the place of what was
 // saved last, neither when it is published nor when it is looked for.
 #include <dlfcn.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <atomic>
@@ -10,6 +11,7 @@
 #include <fstream>
 
 #include "core/checkpoint/checkpoint_directory.h"
+#include "support/rejection.h"
 #include "support/temp_dir.h"
 
 #include "support/check.h"
@@ -180,6 +182,18 @@ void foreign_entries_are_replaced(void**) {
   }
 }
 
+// Nobody waits for the other end of a FIFO.
+void a_lock_that_is_no_file(void**) {
+  const nxd_test::TempDir dir;
+  const CheckpointDirectory directory(dir.path() + "/run");
+  fs::create_directories(directory.root());
+  assert_int_equal(::mkfifo((directory.root() + "/.lock").c_str(), 0600), 0);
+  ::alarm(60);
+  nxd_test::rejection(NXD_ERROR_IO, "/.lock: expected a regular file, got a FIFO",
+                      [&] { static_cast<void>(directory.begin(1)); });
+  ::alarm(0);
+}
+
 // Remains of jobs are removed, and an entry that only looks like one is somebody's own.
 void only_leftovers_are_removed(void**) {
   const nxd_test::TempDir dir;
@@ -215,6 +229,7 @@ int main() {
       cmocka_unit_test(a_second_try_publishes_nothing_older),
       cmocka_unit_test(a_name_that_is_not_on_the_disk),
       cmocka_unit_test(foreign_entries_are_replaced),
+      cmocka_unit_test(a_lock_that_is_no_file),
       cmocka_unit_test(only_leftovers_are_removed),
       cmocka_unit_test(one_that_cannot_be_read_is_not_passed_over),
   };
