@@ -27,6 +27,10 @@ check_soname() {
 }
 check_soname nxd_core
 ((engine)) && check_soname nxd
+# A host that unloads its plug-ins leaves them: threads of theirs go on, and memory has their functions.
+for library in "$libdir"/libnxd*.so.0; do
+  readelf -d "$library" | grep "FLAGS_1.*NODELETE" > /dev/null || { echo "$library: can be unloaded"; exit 1; }
+done
 # The libgomp of PyTorch's packages, which a process may have loaded first, knows OpenMP up to 4.5.
 if readelf -V "$libdir/libnxd_core.so.0" | grep -E 'Name: G?OMP_[5-9]'; then
   echo "libnxd_core.so cannot be loaded beside an OpenMP of before 5.0"
