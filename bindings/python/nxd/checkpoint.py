@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
@@ -13,15 +14,21 @@ if TYPE_CHECKING:
     from nxd.context import Context
 
 
-def read_text(function: Callable[..., int], pointer: Any, key: str) -> str | None:
-    """A text of a getter that gives nothing where there is none."""
+def _read(function: Callable[..., int], pointer: Any, key: str) -> Any:
+    """The room that a getter has filled for a key; None where it gives nothing."""
     name = c_text(key)
     needed = get("size_t*", function, pointer, name, ffi.NULL, 0)
     if needed == 0:
         return None
     room = ffi.new("char[]", needed)
     check(function(pointer, name, room, needed, ffi.new("size_t*")))
-    return text(room)
+    return room
+
+
+def read_text(function: Callable[..., int], pointer: Any, key: str) -> str | None:
+    """A text of a getter that gives nothing where there is none."""
+    room = _read(function, pointer, key)
+    return None if room is None else text(room)
 
 
 class Checkpoint(Handle):
@@ -57,9 +64,8 @@ class Checkpoint(Handle):
 
     def path(self, name: str) -> str:
         """Where a file of the checkpoint is to be written, or lies."""
-        path = read_text(core.nxd_checkpoint_get_path, self.pointer, name)
-        assert path is not None
-        return path
+        # Whatever bytes the file system has, as c_path takes them.
+        return os.fsdecode(ffi.string(_read(core.nxd_checkpoint_get_path, self.pointer, name)))
 
     def set_value(self, key: str, value: str) -> None:
         """Keeps a text with the checkpoint."""

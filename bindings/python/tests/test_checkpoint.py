@@ -53,6 +53,18 @@ class Checkpoints(unittest.TestCase):
         self.assertEqual(sorted(name for name in os.listdir(self.directory) if name[0] != "."),
                          ["step-000000000002", "step-000000000003"])
 
+    def test_paths_keep_their_bytes(self):
+        directory = os.path.join(self.directory, os.fsdecode(b"no\xfftext"))
+
+        def body(context):
+            with nxd.Checkpoint.create(context, directory, 1) as checkpoint:
+                path = Path(checkpoint.path("own"))
+                path.write_text("there", encoding="ascii")
+                checkpoint.publish()
+            with nxd.Checkpoint.open(context, directory, 1) as checkpoint:
+                return Path(checkpoint.path("own")).read_text(encoding="ascii")
+        self.assertEqual(on_ranks(body, 1), ["there"])
+
     def test_bad_texts_of_one_rank_fail_all(self):
         def body(context):
             adamw = trained(context)
