@@ -80,7 +80,16 @@ if [[ $part == inside-slurm ]]; then
   exit 0
 fi
 
+# A program that cannot be started is no rank that fails: the message has its name and the reason.
+expect_no_start() {
+  local status=0
+  timeout 300 "$build/tools/nxdrun" -n 2 "$1" > "$work/out" 2>&1 < /dev/null || status=$?
+  [[ $status == 127 && $(< "$work/out") == "nxdrun: cannot execute \"$1\": $2" ]] ||
+    fail "nxdrun $1: exit code $status"
+}
 try_nxdrun() {
+  expect_no_start "$work/no-program" "No such file or directory"
+  expect_no_start "$work" "Permission denied"
   expect 1 "no launcher" "$program"
   run_with 3 nxdrun "$build/tools/nxdrun" -n 3
   expect_mlp nxdrun "$build/tools/nxdrun" -n 2
