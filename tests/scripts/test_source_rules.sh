@@ -1,7 +1,9 @@
 #!/usr/bin/env bash
 # Rules of src that no compiler knows. A stream that lacks memory drops a value in silence, so
 # check_stream() is asked before the text of each is taken. Streams of the standard library write numbers by
-# the program's locale, so TextWriter and TextReader stand for them. Broken copies of a file fail.
+# the program's locale, so TextWriter and TextReader stand for them. A yield beside threads that compute
+# costs time slices, so try_yield() and Futex stand for yields and for waits of atomics. Broken copies of a
+# file fail.
 # usage: test_source_rules.sh SOURCE_DIR BUILD_DIR
 set -euo pipefail
 work=$(mktemp -d)
@@ -20,6 +22,10 @@ for path in sources:
     text = path.read_text(encoding="utf-8")
     if path.name == "text_stream.h":
         continue
+    for found in re.finditer(r"\bsched_yield\(|\bthis_thread::yield\(|\.wait\([^;]*\bmemory_order", text):
+        if path.name != "yield.cpp":
+            line = text.count("\n", 0, found.start()) + 1
+            problems.append(f"{path.relative_to(root)}:{line}: expected try_yield() or Futex")
     for found in re.finditer(r"std::[io]?stringstream\b", text):
         line = text.count("\n", 0, found.start()) + 1
         problems.append(f"{path.relative_to(root)}:{line}: expected TextWriter or TextReader")
@@ -60,3 +66,5 @@ broken 's/check_stream(out);/check_stream(in);/'
 broken 's/TextWriter out;/TextWriter out, more;/; /check_stream(out);/d'
 broken '$a std::string other(int i) { return (TextWriter() << i).str(); }'
 broken 's/TextReader& in/std::istringstream\& in/'
+broken '$a void give_way() { std::this_thread::yield(); }'
+broken '$a void await(std::atomic<int>& n) { n.wait(0, std::memory_order_acquire); }'

@@ -1,11 +1,9 @@
 #include "core/kernels/attention_turns.h"
 
-#include <sched.h>
-
 #include <algorithm>
-#include <limits>
 
 #include "core/base/cpu_pause.h"
+#include "core/base/yield.h"
 
 namespace nxd::kernels {
 namespace {
@@ -13,6 +11,9 @@ namespace {
 // A turn comes within microseconds, unless the system keeps a thread from running.
 constexpr int kLooks = 1000;
 constexpr int kYields = 200;
+
+// More than there are tasks.
+constexpr uint32_t kFailed = uint32_t{1} << 31;
 
 int64_t blocks_of(int64_t n, int64_t block) { return (n + block - 1) / block; }
 
@@ -27,7 +28,7 @@ AttentionTurns::AttentionTurns(const AttentionPlan& plan, int64_t b, int64_t blo
       block_keys_(block_keys),
       row_blocks_(blocks_of(query_length_, block_rows)),
       rows_(static_cast<size_t>(blocks_of(seen_.length, block_keys))),
-      added_(new std::atomic<int32_t>[rows_.size()]()) {
+      added_(new Futex[rows_.size()]) {
   for (int64_t row = 0; row < row_blocks_; ++row) {
     const KeyBlocks keys = seen_by(row);
     for (int64_t key = keys.begin; key < keys.end; ++key) {
@@ -46,45 +47,43 @@ AttentionTurns::KeyBlocks AttentionTurns::seen_by(int64_t row_block) const {
   return {begin / block_keys_, blocks_of(end, block_keys_)};
 }
 
-int32_t AttentionTurns::turn(int64_t task, int64_t key_block) const {
+uint32_t AttentionTurns::turn(int64_t task, int64_t key_block) const {
   const Rows& rows = rows_[static_cast<size_t>(key_block)];
-  return static_cast<int32_t>(head(task) * (rows.last - rows.first + 1) + rows.last -
-                              row_block(task));
+  return static_cast<uint32_t>(head(task) * (rows.last - rows.first + 1) + rows.last -
+                               row_block(task));
 }
 
 bool AttentionTurns::is_next(int64_t task, int64_t key_block) const {
-  return added_[static_cast<size_t>(key_block)].load(std::memory_order_acquire) ==
-         turn(task, key_block);
+  const Futex& added = added_[static_cast<size_t>(key_block)];
+  return added.value.load(std::memory_order_acquire) == turn(task, key_block);
 }
 
 bool AttentionTurns::wait(int64_t task, int64_t key_block) {
-  const int32_t mine = turn(task, key_block);
-  const std::atomic<int32_t>& added = added_[static_cast<size_t>(key_block)];
-  int32_t now = added.load(std::memory_order_acquire);
-  for (int look = 0; now >= 0 && now < mine; ++look) {
+  const uint32_t mine = turn(task, key_block);
+  Futex& added = added_[static_cast<size_t>(key_block)];
+  uint32_t now = added.value.load(std::memory_order_acquire);
+  for (int look = 0; now < mine; ++look) {
     if (look < kLooks) {
       cpu_pause();
-    } else if (look < kLooks + kYields) {
-      ::sched_yield();
-    } else {
-      added.wait(now, std::memory_order_acquire);
+    } else if (look >= kLooks + kYields || !try_yield()) {
+      added.sleep(now);
     }
-    now = added.load(std::memory_order_acquire);
+    now = added.value.load(std::memory_order_acquire);
   }
-  return now >= 0;
+  return now < kFailed;
 }
 
 void AttentionTurns::pass(int64_t key_block) noexcept {
-  std::atomic<int32_t>& added = added_[static_cast<size_t>(key_block)];
-  added.fetch_add(1, std::memory_order_release);
-  added.notify_all();
+  Futex& added = added_[static_cast<size_t>(key_block)];
+  added.value.fetch_add(1, std::memory_order_seq_cst);
+  added.wake_sleepers();
 }
 
 // The tasks that still add do not reach 0 from here.
 void AttentionTurns::fail() noexcept {
   for (size_t i = 0; i < rows_.size(); ++i) {
-    added_[i].store(std::numeric_limits<int32_t>::min(), std::memory_order_release);
-    added_[i].notify_all();
+    added_[i].value.store(kFailed, std::memory_order_seq_cst);
+    added_[i].wake_sleepers();
   }
 }
 

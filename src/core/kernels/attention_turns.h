@@ -1,10 +1,10 @@
 #pragma once
 
-#include <atomic>
 #include <cstdint>
 #include <memory>
 #include <vector>
 
+#include "core/base/futex.h"
 #include "core/kernels/attention_plan.h"
 
 namespace nxd::kernels {
@@ -49,7 +49,7 @@ class AttentionTurns {
   int64_t row_block(int64_t task) const { return row_blocks_ - 1 - task % row_blocks_; }
   KeyBlocks seen_by(int64_t row_block) const;
   // Tasks that add to a block of keys before this one.
-  int32_t turn(int64_t task, int64_t key_block) const;
+  uint32_t turn(int64_t task, int64_t key_block) const;
 
   // Blocks of queries that see a block of keys: neighbours, as SeenKeys has it.
   struct Rows {
@@ -58,8 +58,8 @@ class AttentionTurns {
 
   SeenKeys seen_;
   int64_t group_, query_length_, block_rows_, block_keys_, row_blocks_;
-  std::vector<Rows> rows_;                         // of each block of keys
-  std::unique_ptr<std::atomic<int32_t>[]> added_;  // tasks, by block of keys; below 0: failed
+  std::vector<Rows> rows_;          // of each block of keys
+  std::unique_ptr<Futex[]> added_;  // tasks, by block of keys; from kFailed on: failed
 };
 
 }  // namespace nxd::kernels

@@ -17,7 +17,9 @@
 #include "core/base/cpu_pause.h"
 #include "core/base/error.h"
 #include "core/base/fork_guard.h"
+#include "core/base/futex.h"
 #include "core/base/profiler.h"
+#include "core/base/yield.h"
 #include "core/kernels/openmp_runtimes.h"
 
 namespace nxd::kernels {
@@ -108,7 +110,7 @@ class Team {
     task_ = task;
     context_ = context;
     const auto count = static_cast<uint32_t>(tasks);
-    unfinished_.store(count, std::memory_order_relaxed);
+    unfinished_.value.store(count, std::memory_order_relaxed);
     announced_.store(watched_ ? Clock::now() : Clock::time_point(), std::memory_order_relaxed);
     open_.store(count, std::memory_order_release);
     announce();
@@ -121,8 +123,8 @@ class Team {
       1;  // the thread that looks whether it has a core, and tells OpenMP
 
   void announce() noexcept {
-    region_.fetch_add(1, std::memory_order_release);
-    region_.notify_all();
+    region_.value.fetch_add(1, std::memory_order_seq_cst);
+    region_.wake_sleepers();
   }
 
   // Takes tasks of the region, whichever it is, while there are some. A task that was taken keeps
@@ -132,23 +134,23 @@ class Team {
     while (open > 0) {
       if (!open_.compare_exchange_weak(open, open - 1, std::memory_order_acquire)) continue;
       task_(context_, open - 1);
-      if (unfinished_.fetch_sub(1, std::memory_order_acq_rel) == 1) unfinished_.notify_one();
+      if (unfinished_.value.fetch_sub(1, std::memory_order_seq_cst) == 1)
+        unfinished_.wake_sleepers();
       open = open_.load(std::memory_order_acquire);
     }
   }
 
   // How long it took, as far as the clock was asked.
   Clock::duration wait() noexcept {
-    const auto done = [this] { return unfinished_.load(std::memory_order_acquire) == 0; };
+    const auto done = [this] { return unfinished_.value.load(std::memory_order_acquire) == 0; };
     if (done() || (may_spin_ && spin(done))) return {};
     const auto start = Clock::now();
     while (Clock::now() - start < kYield) {
       if (done()) return Clock::now() - start;
-      ::sched_yield();
+      if (!try_yield()) break;
     }
-    while (const uint32_t left = unfinished_.load(std::memory_order_acquire)) {
-      unfinished_.wait(left, std::memory_order_acquire);
-    }
+    while (const uint32_t left = unfinished_.value.load(std::memory_order_acquire))
+      unfinished_.sleep(left);
     return Clock::now() - start;
   }
 
@@ -170,7 +172,7 @@ class Team {
     omp_set_num_threads(1);
     inside_region = true;
     for (;;) {
-      const uint32_t region = region_.load(std::memory_order_acquire);
+      const uint32_t region = region_.value.load(std::memory_order_acquire);
       if (stop_.load(std::memory_order_relaxed)) return;
       const auto announced = announced_.load(std::memory_order_relaxed);
       if (index == kWatched && announced != Clock::time_point()) {
@@ -178,15 +180,16 @@ class Team {
       } else {
         work();
       }
-      const auto changed = [&] { return region_.load(std::memory_order_acquire) != region; };
-      if (!(may_spin_ && spin(changed))) region_.wait(region, std::memory_order_acquire);
+      const auto changed = [&] { return region_.value.load(std::memory_order_acquire) != region; };
+      if (may_spin_ && spin(changed)) continue;
+      while (!changed()) region_.sleep(region);
     }
   }
 
   // Written by different threads at the same time, so on lines of their own.
-  alignas(64) std::atomic<uint32_t> open_{0};        // tasks that nobody has taken
-  alignas(64) std::atomic<uint32_t> unfinished_{0};  // tasks that are not done
-  alignas(64) std::atomic<uint32_t> region_{0};      // changes with every region, and at the end
+  alignas(64) std::atomic<uint32_t> open_{0};  // tasks that nobody has taken
+  alignas(64) Futex unfinished_;               // tasks that are not done
+  alignas(64) Futex region_;                   // changes with every region, and at the end
   std::atomic<bool> stop_{false};
   std::atomic<Clock::time_point> announced_{};  // of the region, if it is watched
   bool watched_ = false;                        // the last region ended late

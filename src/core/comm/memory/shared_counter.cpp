@@ -1,14 +1,9 @@
 #include "core/comm/memory/shared_counter.h"
 
-#include <linux/futex.h>
 #include <sched.h>
-#include <sys/syscall.h>
-#include <unistd.h>
-
-#include <climits>
-#include <ctime>
 
 #include "core/base/cpu_pause.h"
+#include "core/base/yield.h"
 #include "core/comm/net/deadline.h"
 
 namespace nxd {
@@ -35,16 +30,10 @@ bool SharedCounter::is_behind_us() const noexcept {
   return there != 0 && there == this_core();
 }
 
-// The order of the two, the value before the sleepers, and the reverse in sleep, see to it that a
-// rank about to sleep either sees the new value or is seen.
 void SharedCounter::advance_to(uint32_t target) noexcept {
   core.store(this_core(), std::memory_order_relaxed);
-  value.store(target, std::memory_order_seq_cst);
-  if (sleepers.load(std::memory_order_seq_cst) != 0) wake();
-}
-
-void SharedCounter::wake() noexcept {
-  ::syscall(SYS_futex, &value, FUTEX_WAKE, INT_MAX, nullptr, nullptr, 0);
+  futex.value.store(target, std::memory_order_seq_cst);
+  futex.wake_sleepers();
 }
 
 bool SharedCounter::await_briefly(uint32_t target, bool cores_for_all) const noexcept {
@@ -61,20 +50,14 @@ bool SharedCounter::await_briefly(uint32_t target, bool cores_for_all) const noe
     }
   }
   while (!has_reached(target)) {
-    if (Deadline::Clock::now() - start > kSpin + kYield) return false;
-    ::sched_yield();
+    if (Deadline::Clock::now() - start > kSpin + kYield || !try_yield()) return has_reached(target);
   }
   return true;
 }
 
 void SharedCounter::sleep(uint32_t target, int milliseconds) noexcept {
-  sleepers.fetch_add(1, std::memory_order_seq_cst);
-  const uint32_t seen = value.load(std::memory_order_seq_cst);
-  if (static_cast<int32_t>(seen - target) < 0) {
-    const timespec timeout{milliseconds / 1000, (milliseconds % 1000) * 1000000L};
-    ::syscall(SYS_futex, &value, FUTEX_WAIT, seen, &timeout, nullptr, 0);
-  }
-  sleepers.fetch_sub(1, std::memory_order_seq_cst);
+  const uint32_t seen = futex.value.load(std::memory_order_seq_cst);
+  if (static_cast<int32_t>(seen - target) < 0) futex.sleep(seen, milliseconds);
 }
 
 }  // namespace nxd

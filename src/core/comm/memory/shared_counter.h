@@ -3,13 +3,14 @@
 #include <atomic>
 #include <cstdint>
 
+#include "core/base/futex.h"
+
 namespace nxd {
 
 // A counter in shared memory that one rank advances and others wait for. It only ever grows, and
 // wraps around: ranks are never apart by more than a few calls.
 struct alignas(128) SharedCounter {
-  std::atomic<uint32_t> value{0};
-  std::atomic<uint32_t> sleepers{0};
+  Futex futex;
   // Digests of the rank's calls, in the same cache line, so that a rank that finds the value
   // reached need not fetch another. They are used in turn: a waiting rank is never two turns
   // behind.
@@ -18,7 +19,7 @@ struct alignas(128) SharedCounter {
   std::atomic<uint32_t> core{0};
 
   bool has_reached(uint32_t target) const noexcept {
-    return static_cast<int32_t>(value.load(std::memory_order_acquire) - target) >= 0;
+    return static_cast<int32_t>(futex.value.load(std::memory_order_acquire) - target) >= 0;
   }
   // True if the rank that advances it probably shares this thread's core, and cannot go on before
   // this thread lets it.
@@ -30,10 +31,9 @@ struct alignas(128) SharedCounter {
   // true if the target was reached.
   bool await_briefly(uint32_t target, bool cores_for_all) const noexcept;
   // Wakes those that sleep, for them to poll.
-  void wake() noexcept;
+  void wake() noexcept { futex.wake_all(); }
   // Sleeps until the target is reached or, at the latest, for some milliseconds. May return early.
   void sleep(uint32_t target, int milliseconds) noexcept;
 };
-static_assert(std::atomic<uint32_t>::is_always_lock_free);
 
 }  // namespace nxd

@@ -8,10 +8,16 @@
 #include <thread>
 
 #include "core/base/fork_closed.h"
+#include "core/base/yield.h"
 
 namespace nxd {
 
 using gloo::transport::tcp::Address;
+
+namespace {
+// Where other threads compute on the event loop's core.
+constexpr auto kNap = std::chrono::microseconds(20);
+}  // namespace
 
 GlooPair::GlooPair(gloo::transport::tcp::Context* context, gloo::transport::tcp::Device* device,
                    int rank, std::chrono::milliseconds timeout, Fd socket)
@@ -61,7 +67,7 @@ void GlooPair::handle(Arguments&... arguments) {
   // of the lock's holder the loop would spin for a time slice. It cannot wait for the lock, whose
   // holder may be waiting for this very loop.
   if (std::unique_lock<std::mutex> lock(m_, std::try_to_lock); !lock) {
-    std::this_thread::yield();
+    if (!try_yield()) std::this_thread::sleep_for(kNap);
     return;
   }
   try {
