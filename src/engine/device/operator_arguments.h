@@ -3,11 +3,21 @@
 #include <ATen/core/List.h>
 #include <ATen/core/Tensor.h>
 #include <ATen/core/ivalue.h>
+#include <ATen/core/jit_type.h>
 
 #include <utility>
 #include <vector>
 
 namespace nxd {
+
+// A list of tensors and of None, such as indices. libtorch's own question knows one type of such
+// lists; code of TorchScript makes them of an equal type of its own.
+inline bool is_optional_tensor_list(const c10::IValue& argument) {
+  if (!argument.isList()) return false;
+  const c10::TypePtr element = argument.toList().elementType();
+  const auto* optional = element->castRaw<c10::OptionalType>();
+  return optional && optional->getElementType()->kind() == c10::TypeKind::TensorType;
+}
 
 // Calls visit(tensor) for the tensors among an operator's arguments or results, also undefined
 // ones, and those in lists, in order; None is no tensor. The result of visit replaces the tensor.
@@ -20,10 +30,11 @@ void replace_tensors(std::vector<c10::IValue>& arguments, Visit&& visit) {
       c10::List<at::Tensor> list;
       for (const at::Tensor& tensor : argument.toTensorVector()) list.push_back(visit(tensor));
       argument = std::move(list);
-    } else if (argument.isOptionalTensorList()) {
+    } else if (is_optional_tensor_list(argument)) {
       c10::List<c10::optional<at::Tensor>> list;
-      for (const c10::optional<at::Tensor>& tensor : argument.toOptionalTensorVector()) {
-        list.push_back(tensor ? c10::optional<at::Tensor>(visit(*tensor)) : c10::nullopt);
+      for (const c10::IValue& each : argument.toListRef()) {
+        list.push_back(each.isTensor() ? c10::optional<at::Tensor>(visit(each.toTensor()))
+                                       : c10::nullopt);
       }
       argument = std::move(list);
     }
@@ -38,9 +49,9 @@ void for_each_tensor(const std::vector<c10::IValue>& arguments, Visit&& visit) {
       visit(argument.toTensor());
     } else if (argument.isTensorList()) {
       for (const at::Tensor& tensor : argument.toTensorVector()) visit(tensor);
-    } else if (argument.isOptionalTensorList()) {
-      for (const c10::optional<at::Tensor>& tensor : argument.toOptionalTensorVector()) {
-        if (tensor) visit(*tensor);
+    } else if (is_optional_tensor_list(argument)) {
+      for (const c10::IValue& each : argument.toListRef()) {
+        if (each.isTensor()) visit(each.toTensor());
       }
     }
   }

@@ -80,7 +80,7 @@ struct TakenInputs {
   void add(const c10::IValue& argument) {
     if (argument.isTensor()) {
       add(argument.toTensor());
-    } else if (argument.isTensorList() || argument.isOptionalTensorList()) {
+    } else if (argument.isTensorList() || is_optional_tensor_list(argument)) {
       const auto list = argument.toListRef();
       hash_.add(kTensors).add(list.size());
       for (const c10::IValue& each : list) add(each.isTensor() ? each.toTensor() : at::Tensor());
@@ -165,7 +165,7 @@ struct Draft {
     if (argument.isTensor()) {
       const at::Tensor meta_tensor = take(taken, argument.toTensor(), InputPlace::kNoList);
       meta_argument = meta_tensor.defined() ? c10::IValue(meta_tensor) : c10::IValue();
-    } else if (argument.isTensorList() || argument.isOptionalTensorList()) {
+    } else if (argument.isTensorList() || is_optional_tensor_list(argument)) {
       list.kind = argument.isTensorList() ? ListArgument::Kind::kTensors
                                           : ListArgument::Kind::kOptionalTensors;
       std::vector<at::Tensor> metas;
@@ -190,17 +190,6 @@ struct Draft {
 at::Tensor dense_meta(const at::Tensor& meta) {
   if (!meta.defined() || meta.is_contiguous()) return meta;
   return at::empty(meta.sizes(), at::TensorOptions().dtype(meta.scalar_type()).device(at::kMeta));
-}
-
-// An error of the arguments is the caller's; one of the meta device is not.
-bool lacks_shape_function(const c10::Error& error) {
-  if (dynamic_cast<const c10::NotImplementedError*>(&error)) return true;
-  const std::string_view message = error.what_without_backtrace();
-  for (const char* sign :
-       {"INTERNAL ASSERT FAILED", "DispatchStub", "Meta", "data_ptr", "storage"}) {
-    if (message.find(sign) != std::string_view::npos) return true;
-  }
-  return false;
 }
 
 // PyTorch's Python, where a process has it, registers kernels for the meta device that take not all

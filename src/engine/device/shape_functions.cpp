@@ -479,14 +479,24 @@ const ShapeFunction* find_shape_function(const c10::OperatorHandle& op) {
 
 bool reads_values(const c10::OperatorHandle& op, const Stack& arguments) {
   static const std::unordered_set<std::string_view> readers = {
-      "aten::_assert_async", "aten::_local_scalar_dense",
-      "aten::_unique",       "aten::_unique2",
-      "aten::allclose",      "aten::argwhere",
-      "aten::bincount",      "aten::equal",
-      "aten::is_nonzero",    "aten::item",
-      "aten::masked_select", "aten::nonzero",
-      "aten::nonzero_numpy", "aten::unique_consecutive",
-      "aten::unique_dim",    "aten::unique_dim_consecutive",
+      "aten::_assert_async",
+      "aten::_local_scalar_dense",
+      "aten::_pack_padded_sequence",
+      "aten::_pad_packed_sequence",
+      "aten::_unique",
+      "aten::_unique2",
+      "aten::allclose",
+      "aten::argwhere",
+      "aten::bincount",
+      "aten::equal",
+      "aten::is_nonzero",
+      "aten::item",
+      "aten::masked_select",
+      "aten::nonzero",
+      "aten::nonzero_numpy",
+      "aten::unique_consecutive",
+      "aten::unique_dim",
+      "aten::unique_dim_consecutive",
   };
   const std::string& name = op.operator_name().name;
   if (readers.count(name) != 0) return true;

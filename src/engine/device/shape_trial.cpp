@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <exception>
 #include <optional>
+#include <string_view>
 #include <utility>
 #include <vector>
 
@@ -19,7 +20,8 @@ using torch::jit::Stack;
 
 at::Tensor on_meta(const at::Tensor& tensor) {
   if (!tensor.defined()) return tensor;
-  return at::empty(tensor.sizes(), tensor.options().device(at::kMeta).requires_grad(false));
+  return at::empty_strided(tensor.sizes(), tensor.strides(),
+                           tensor.options().device(at::kMeta).requires_grad(false));
 }
 
 // Nothing if the operator fails.
@@ -58,6 +60,16 @@ bool give_shapes_of_trial(const c10::OperatorHandle& op, Stack& stack) {
   if (of_ones && !have_same_shapes(*of_zeros, *of_ones)) return false;
   stack = std::move(*of_zeros);
   return true;
+}
+
+bool lacks_shape_function(const c10::Error& error) {
+  if (dynamic_cast<const c10::NotImplementedError*>(&error)) return true;
+  const std::string_view message = error.what_without_backtrace();
+  for (const char* sign :
+       {"INTERNAL ASSERT FAILED", "DispatchStub", "Meta", "data_ptr", "storage"}) {
+    if (message.find(sign) != std::string_view::npos) return true;
+  }
+  return false;
 }
 
 }  // namespace nxd

@@ -8,7 +8,7 @@ namespace nxd {
 enum class TrialSizes { kGiven, kLeast };
 
 // Arguments of an operator on the CPU for those on the meta device: each tensor is full of a
-// number, and of the sizes that it has, or of 1 for each of these that is not 0.
+// number, and has the sizes and strides of the given one, or 1 for each of the sizes that is not 0.
 torch::jit::Stack trial_arguments(const torch::jit::Stack& meta, int number, TrialSizes sizes);
 
 }  // namespace nxd

@@ -54,7 +54,7 @@ std::string argument_text(const Graph& graph, const GraphNode& node) {
     });
     if (node.arguments[i].isTensor()) {
       parts.push_back(tensors[0]);
-    } else if (node.arguments[i].isTensorList() || node.arguments[i].isOptionalTensorList()) {
+    } else if (node.arguments[i].isTensorList() || is_optional_tensor_list(node.arguments[i])) {
       parts.push_back("[" + joined(tensors) + "]");
     } else {
       parts.push_back(text(node.arguments[i]));

@@ -15,7 +15,9 @@
 #include "core/base/error.h"
 #include "engine/autograd/graph_node.h"
 #include "engine/device/operator_arguments.h"
+#include "engine/device/recorded_operator.h"
 #include "engine/device/shape_functions.h"
+#include "engine/device/shape_trial.h"
 #include "engine/tensor/call_tracer.h"
 
 namespace nxd {
@@ -42,34 +44,82 @@ bool any_tensor(const torch::jit::Stack& stack, bool (*holds)(const at::Tensor&)
   return found;
 }
 
-void run_shape_function(const ShapeFunction& function, bool with_autograd,
-                        torch::jit::Stack& stack) {
+bool is_differentiable(const at::Tensor& result) {
+  return result.defined() && (result.is_floating_point() || result.is_complex());
+}
+
+// Runs what gives the results' shapes; these have a gradient as an operator's have.
+template <class Give>
+void give_shapes(Give&& give, bool only_first_has_gradient, bool with_autograd,
+                 torch::jit::Stack& stack) {
   const bool needs_grad = with_autograd && at::GradMode::is_enabled() &&
                           any_tensor(stack, [](const at::Tensor& t) { return t.requires_grad(); });
   {
     const at::NoGradGuard no_grad;
-    function.give(stack);
+    give();
   }
   if (!needs_grad) return;
   bool is_first = true;
   replace_tensors(stack, [&](const at::Tensor& result) {
-    const bool has_gradient =
-        (std::exchange(is_first, false) || !function.only_first_has_gradient) && result.defined() &&
-        at::isFloatingType(result.scalar_type());
-    if (!has_gradient) return result;
+    const bool has_gradient = std::exchange(is_first, false) || !only_first_has_gradient;
+    if (!has_gradient || !is_differentiable(result)) return result;
     at::Tensor out = result;
     torch::autograd::create_gradient_edge(out, hold(std::make_unique<ShapeOnly>()));
     return out;
   });
 }
 
+bool is_written(const c10::Argument& argument) {
+  return argument.alias_info() && argument.alias_info()->isWrite();
+}
+
+// True if the operator writes to nothing but its first argument, which it gives.
+bool is_in_place(const c10::FunctionSchema& schema) {
+  const auto& arguments = schema.arguments();
+  return schema.returns().size() == 1 && is_written(schema.returns()[0]) &&
+         is_written(arguments.at(0)) &&
+         std::none_of(arguments.begin() + 1, arguments.end(), &is_written);
+}
+
+// Gives the shapes of an operator that libtorch cannot run here, if a trial tells them. One that
+// gives its result in another argument is left to the operator that calls it, if any. A trial would
+// draw random bits.
+bool try_shapes(const c10::OperatorHandle& op, bool with_autograd, torch::jit::Stack& stack) {
+  const bool writes = op.schema().is_mutable();
+  if ((writes && !is_in_place(op.schema())) || recorded_operator(op).is_effect) return false;
+  const c10::IValue first = stack.at(0);
+  bool is_known = false;
+  const auto give = [&] {
+    is_known = give_shapes_of_trial(op, stack);
+    if (is_known && writes) stack.assign(1, first);
+  };
+  give_shapes(give, false, with_autograd, stack);
+  return is_known;
+}
+
+// Without tensors it may be the device that an operator makes one on.
+bool is_without_data(const torch::jit::Stack& stack) {
+  return any_tensor(stack, [](const at::Tensor& t) { return t.is_meta(); }) ||
+         std::any_of(stack.begin(), stack.end(), [](const c10::IValue& argument) {
+           return argument.isDevice() && argument.toDevice().is_meta();
+         });
+}
+
 void below(const c10::OperatorHandle& op, c10::DispatchKeySet keys, torch::jit::Stack& stack) {
   const bool with_autograd = keys.has_any(c10::autograd_dispatch_keyset);
-  const ShapeFunction* function = find_shape_function(op);
-  if (function && any_tensor(stack, [](const at::Tensor& t) { return t.is_meta(); })) {
-    return run_shape_function(*function, with_autograd, stack);
+  if (!is_without_data(stack)) return op.redispatchBoxed(keys, &stack);
+  if (const ShapeFunction* function = find_shape_function(op)) {
+    return give_shapes([&] { function->give(stack); }, function->only_first_has_gradient,
+                       with_autograd, stack);
   }
-  op.redispatchBoxed(keys, &stack);
+  const torch::jit::Stack arguments = stack;
+  try {
+    op.redispatchBoxed(keys, &stack);
+  } catch (const c10::Error& error) {
+    if (!lacks_shape_function(error)) throw;
+    stack = arguments;
+    if (!try_shapes(op, with_autograd, stack)) throw;
+  }
 }
 
 // An interpreter's stack has values of its own below the arguments, which are no part of the call.

@@ -139,6 +139,7 @@ class Tracer : public CallTracer, public OperatorObserver {
   std::unordered_map<const Module*, std::string> paths_;
   std::vector<Place> places_;  // modules under way, the innermost last
   int depth_ = 0;              // of calls that are recorded as a whole
+  int operators_ = 0;          // under way, within one another
   double flops_ = 0;           // of all products so far
   std::string rejection_;      // a callback may go on after a read failed
 };
@@ -345,9 +346,12 @@ void Tracer::call_operator(const c10::OperatorHandle& op, torch::jit::Stack& sta
     }
   }
   const double before = flops_;
+  const Deeper inside(operators_);
   try {
     run_operator(op, stack);
   } catch (const c10::NotImplementedError&) {
+    // The operator that called this one may have a shape function, or be tried.
+    if (operators_ > 1) throw;
     fail(NXD_ERROR_UNSUPPORTED, where(), ": no shape function for operator ", operator_name(op),
          ", which a trace needs; call it in an nxd_function with a shape callback");
   }

@@ -301,7 +301,7 @@ Tensors RecomputedCall::attach(const Held<RecomputedCall>& node, const Tensors& 
   for (const at::Tensor& output : outputs) {
     // History is written into what goes out, which may be an input, or an output twice.
     results.push_back(output.defined() ? output.detach() : output);
-    if (output.defined() && at::isFloatingType(output.scalar_type())) {
+    if (output.defined() && (output.is_floating_point() || output.is_complex())) {
       torch::autograd::create_gradient_edge(results.back(), node);
     } else {
       node->add_input_metadata(Node::undefined_input());

@@ -254,9 +254,9 @@ void test_constants_are_readable(void**) {
 
 void test_unknown_operators(void**) {
   on_one_rank([](nxd_context_t* ctx) {
-    const Tree tree = make_tree(
-        ctx, [](nxd_module_t*, const Tensors& in) { return Tensors{at::fft_rfft(in[0])}; });
-    refused(NXD_ERROR_UNSUPPORTED, "Block at block: no shape function for operator aten::_fft_r2c",
+    const Tree tree =
+        make_tree(ctx, [](nxd_module_t*, const Tensors& in) { return Tensors{in[0].to_sparse()}; });
+    refused(NXD_ERROR_UNSUPPORTED, "Block at block: no shape function for operator aten::to_sparse",
             [&] { trace_of(tree.root, {rows(2, 4)}); });
     nxd_function_options_t options = NXD_FUNCTION_OPTIONS_INIT;
     options.name = "shapeless";
@@ -448,6 +448,34 @@ void test_shape_functions(void**) {
   });
 }
 
+// Operators that libtorch cannot run without data, and that have no shape function: a trial on the
+// CPU gives the shapes, also of those that such an operator calls, and gradients of complex
+// numbers.
+void test_tried_operators(void**) {
+  on_one_rank([](nxd_context_t* ctx) {
+    const at::Tensor a = at::rand({4, 6}), b = at::rand({4, 6}), square = at::rand({2, 3, 3});
+    const at::Tensor image = at::rand({2, 4, 8, 8}), ids = at::arange(6).remainder(4);
+    const at::Tensor starts = at::tensor({0, 2, 5}), lengths = at::tensor({4, 3});
+    const Tensors ab{a, b};
+    OPERATOR(ab, at::fft_rfft(x[0]));
+    OPERATOR(ab, at::real(at::fft_fft(at::fft_fft(x[0], {}, -1), {}, 0)));
+    OPERATOR(ab, at::fft_irfft(at::fft_rfft(x[0].t()) * 2, 5).transpose(0, 1));
+    OPERATOR(ab, at::real(at::exp(at::complex(x[0], x[1]))));
+    OPERATORS(ab, at::cummax(x[0], 1));
+    OPERATOR(ab, at::tril_indices(4, 3, -1, x[0].options().dtype(at::kLong)));
+    OPERATOR(ab, at::cdist(x[0], x[1]));
+    OPERATOR(ab, x[0].sigmoid().index_fill_(1, at::zeros({2}, at::kLong), 0.5));
+    OPERATOR(ab, (x[0] * 1).put_(at::zeros({2}, at::kLong), x[1].select(0, 0).narrow(0, 0, 2)));
+    OPERATOR((Tensors{square}), at::linalg_matrix_exp(x[0]));
+    OPERATOR((Tensors{image}), at::max_pool3d(x[0], {2, 2, 2}));
+    OPERATOR((Tensors{image}),
+             at::grid_sampler(x[0], x[0].narrow(1, 0, 2).permute({0, 2, 3, 1}), 0, 0, false));
+    OPERATOR((Tensors{a, ids, starts}), std::get<0>(at::embedding_bag(x[0], x[1], x[2])));
+    OPERATOR((Tensors{at::rand({5, 2, 4}), ids.view({2, 3}), lengths}),
+             at::ctc_loss(x[0].log_softmax(2), x[1], x[2], x[2] - 1));
+  });
+}
+
 // The product counts of a model: those of one forward, as nxd_model_get_step_flops counts a step.
 void test_costs(void**) {
   const LlamaOracle oracle;
@@ -542,6 +570,7 @@ int main(void) {
       cmocka_unit_test(test_bad_calls),
       cmocka_unit_test(test_leaves),
       cmocka_unit_test(test_shape_functions),
+      cmocka_unit_test(test_tried_operators),
       cmocka_unit_test(test_costs),
       cmocka_unit_test(test_casts_are_those_of_the_inputs_device),
       cmocka_unit_test(test_written_files),
