@@ -99,7 +99,11 @@ void ask_for_devices_of(jit::Graph& graph, jit::Node& node) {
   for (size_t i = 0; i < arguments.size(); ++i) {
     if (!is_device(arguments[i].type())) continue;
     jit::Value* const makes = graph.insertConstant(!takes_tensors(*schema));
-    node.replaceInput(i, graph.insert(device_operator(), {node.input(i), makes}));
+    const c10::TypePtr type = node.input(i)->type();
+    jit::Value* const asked = graph.insert(device_operator(), {node.input(i), makes});
+    // A device that is named stays one: overloads differ by that.
+    if (type->kind() == c10::TypeKind::DeviceObjType) asked->setType(type);
+    node.replaceInput(i, asked);
   }
 }
 
