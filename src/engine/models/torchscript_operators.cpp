@@ -114,7 +114,10 @@ at::Tensor values_of_site(const RandomSite& site, const ScriptDraw& draw,
 
 at::Tensor drawn_values(const ScriptSite& site, const ScriptDraw& draw, const at::Tensor& like) {
   std::vector<int64_t> sizes = like.sizes().vec();
-  if (like.is_meta()) return at::empty(sizes, like.options().requires_grad(false));
+  // No trace may know what is drawn: each run of it draws other numbers.
+  if (is_tracing()) {
+    return at::empty(sizes, like.options().device(at::kMeta).requires_grad(false));
+  }
   return values_of_site(dropout_site_of_now(*site.module->context(), site.name), draw,
                         std::move(sizes), like.scalar_type())
       .to(like.device());
@@ -125,7 +128,7 @@ at::Tensor factors_for(const ScriptSite& site, const ScriptDropout& dropout,
   std::vector<int64_t> sizes = input.sizes().vec();
   if (dropout.of_channels) std::fill(sizes.begin() + 2, sizes.end(), 1);
   const at::TensorOptions options = input.options().requires_grad(false);
-  if (input.is_meta()) return at::empty(sizes, options);
+  if (is_tracing()) return at::empty(sizes, options.device(at::kMeta));
   if (site.mode && !site.mode->training()) return at::ones(sizes, options);
   return drawn_factors(site, std::move(sizes), dropout.p, options);
 }

@@ -189,6 +189,65 @@ void in_any_layout(void**) {
   }
 }
 
+// A table whose rows are drawn, by code that makes the numbers from nothing that it is given.
+jit::Module drawing_rows() {
+  jit::Module made("__torch__.Net");
+  made.register_buffer("table", numbers({5, 6}, 1));
+  made.register_module("inner", linear("Inner", 6, 6, at::kDouble));
+  made.define(R"(
+    def forward(self, x: Tensor) -> Tensor:
+      picked = self.table[torch.randint(5, [4])]
+      return torch.mean(torch.pow(self.inner.forward(x) + picked, 2))
+  )");
+  return made;
+}
+
+// A trace has no number that is drawn: each run of it draws its own, as the forward does.
+void drawn_in_each_run(void**) {
+  const File file(drawing_rows());
+  on_pipeline_ranks({}, [&](nxd_context_t* ctx, int) {
+    const Module plain = load(ctx, file.path), cut = load(ctx, file.path);
+    std::vector<Tensor> batch;
+    batch.push_back(rows(0, 4));
+    nxd_pp_options_t options = NXD_PP_OPTIONS_INIT;
+    options.num_microbatches = 1;
+    const Pipeline pp = make_pipeline(cut.get(), batch, options);
+    if (!pp) return;
+    std::vector<double> losses;
+    for (int64_t step = 0; step < 3; ++step) {
+      set_step(ctx, step);
+      losses.push_back(run(plain.get(), batch[0]).at(0));
+      double loss = NAN;
+      NXD_TEST_OK(nxd_pp_run_eval(pp.get(), handles(batch).data(), 1, &loss, nullptr, 0));
+      check_loss("a step", loss, losses.back(), 0);
+    }
+    NXD_TEST_CHECK(losses[0] != losses[1] && losses[1] != losses[2]);
+  });
+}
+
+// A layer that is left out by chance: a trace would leave it out for ever.
+void choices_by_chance(void**) {
+  jit::Module made("__torch__.Net");
+  made.register_module("inner", linear("Inner", 6, 6, at::kDouble));
+  made.define(R"(
+    def forward(self, x: Tensor) -> Tensor:
+      if float(torch.rand([1])) < 0.5:
+        x = self.inner.forward(x)
+      return torch.mean(x * x)
+  )");
+  const File file(made);
+  on_pipeline_ranks({}, [&](nxd_context_t* ctx, int) {
+    const Module model = load(ctx, file.path);
+    const Tensor x = rows(0, 4);
+    nxd_tensor_t* inputs[] = {x.get()};
+    nxd_pp_options_t options = NXD_PP_OPTIONS_INIT;
+    options.num_microbatches = 1;
+    nxd_pp_t* out = nullptr;
+    NXD_TEST_REFUSED(nxd_pp_create(model.get(), inputs, 1, &options, &out), NXD_ERROR_UNSUPPORTED,
+                     "the forward reads a value");
+  });
+}
+
 void bad_parameters(void**) {
   const std::pair<const char*, const char*> forms[] = {
       {"torch.bernoulli(x, 1.5)", "bernoulli: expected a probability from 0 to 1, got 1.5"},
@@ -222,9 +281,10 @@ void bad_parameters(void**) {
 
 int main() {
   const CMUnitTest tests[] = {
-      cmocka_unit_test(by_definition),  cmocka_unit_test(narrow_dtypes),
-      cmocka_unit_test(recomputed),     cmocka_unit_test(in_any_layout),
-      cmocka_unit_test(bad_parameters),
+      cmocka_unit_test(by_definition),     cmocka_unit_test(narrow_dtypes),
+      cmocka_unit_test(recomputed),        cmocka_unit_test(in_any_layout),
+      cmocka_unit_test(bad_parameters),    cmocka_unit_test(drawn_in_each_run),
+      cmocka_unit_test(choices_by_chance),
   };
   return cmocka_run_group_tests(tests, nullptr, nullptr);
 }
