@@ -3,6 +3,7 @@
 
 #include <ATen/ATen.h>
 #include <torch/csrc/jit/api/module.h>
+#include <torch/csrc/jit/serialization/import.h>
 
 #include <cmath>
 #include <string>
@@ -83,6 +84,26 @@ inline std::vector<double> values_of(const at::Tensor& tensor) {
 inline void backward_of(const Tensor& loss) {
   nxd_tensor_t* of = loss.get();
   NXD_TEST_OK(nxd_backward(&of, nullptr, 1, 0));
+}
+
+// Loss and gradients of libtorch's own, for the same rows.
+struct Wanted {
+  double loss = 0;
+  Named gradients;
+};
+
+inline Wanted run_by_libtorch(const std::string& path, int64_t count) {
+  jit::Module module = jit::load(path);
+  const Tensor x = rows(0, count);
+  const at::Tensor input = numbers_of(values(x.get())).reshape({count, 6});
+  const at::Tensor loss = module.forward({input}).toTensor();
+  loss.backward();
+  Wanted wanted;
+  wanted.loss = loss.item<double>();
+  for (const auto& entry : module.named_parameters()) {
+    wanted.gradients[entry.name] = values_of(entry.value.grad());
+  }
+  return wanted;
 }
 
 }  // namespace nxd_test

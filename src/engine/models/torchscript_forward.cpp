@@ -275,11 +275,13 @@ std::optional<Path> path_of(jit::Graph& graph, const jit::Value* value) {
 
 bool is_tensor(const c10::TypePtr& type) { return type->kind() == c10::TypeKind::TensorType; }
 
-bool is_tensor_or_none(const c10::TypePtr& type) {
-  if (const auto optional = type->cast<c10::OptionalType>()) {
+// None in the code is of the type that the submodule declares, such as that of a tuple.
+bool is_tensor_or_none(const jit::Value* value) {
+  if (value->mustBeNone()) return true;
+  if (const auto optional = value->type()->cast<c10::OptionalType>()) {
     return is_tensor(optional->getElementType());
   }
-  return is_tensor(type) || type->kind() == c10::TypeKind::NoneType;
+  return is_tensor(value->type());
 }
 
 // Nothing for a type that is neither a tensor nor made of tuples of them.
@@ -312,14 +314,27 @@ jit::Value* assembled(jit::Graph& graph, const c10::TypePtr& type,
   return graph.insertNode(graph.createTuple(parts, tuple->name() ? tuple : nullptr))->output();
 }
 
+// A recurrence whose layers drop nothing between them, in either mode.
+bool drops_nothing(const jit::Node& node) {
+  const c10::FunctionSchema* schema = node.maybeSchema();
+  if (!schema || !node.kind().is_aten()) return false;
+  const auto place = schema->argumentIndexWithName("dropout");
+  const auto dropout =
+      place ? jit::toIValue(node.input(static_cast<size_t>(*place))) : c10::nullopt;
+  return dropout && dropout->isDouble() && dropout->toDouble() == 0;
+}
+
 // True of what an attribute holds, and of what that holds.
 bool is_of_attribute(const jit::Value* value) {
   while (value->node()->kind() == c10::aten::__getitem__) value = value->node()->input(0);
   return value->node()->kind() == c10::prim::GetAttr;
 }
 
+// Objects that the code makes live as long as a run, such as that of a with no_grad().
 bool changes_attributes(jit::Graph& graph) {
-  if (!nodes_of(graph, c10::prim::SetAttr).empty()) return true;
+  for (const jit::Node* node : nodes_of(graph, c10::prim::SetAttr)) {
+    if (node->input(0)->node()->kind() != c10::prim::CreateObject) return true;
+  }
   std::vector<jit::Node*> nodes;
   collect(graph.block(), std::nullopt, nodes);
   return std::any_of(nodes.begin(), nodes.end(), [](const jit::Node* node) {
@@ -354,8 +369,11 @@ void TorchscriptForward::hand_out(jit::Node* call, Path path, size_t n_outputs) 
   jit::Value* const callee = graph.insertConstant(static_cast<int64_t>(callees_.size()));
   jit::Value* const count = graph.insertConstant(static_cast<int64_t>(n_outputs));
   const auto element = c10::OptionalType::create(c10::TensorType::get());
-  jit::Value* const inputs =
-      graph.insertNode(graph.createList(element, call->inputs().slice(1)))->output();
+  std::vector<jit::Value*> given;
+  for (jit::Value* const input : call->inputs().slice(1)) {
+    given.push_back(input->mustBeNone() ? graph.insertConstant(c10::IValue()) : input);
+  }
+  jit::Value* const inputs = graph.insertNode(graph.createList(element, given))->output();
   jit::Node* const made = graph.insertNode(graph.create(call_operator(), {callee, count, inputs}));
   made->output()->setType(c10::ListType::ofTensors());
   at::ArrayRef<jit::Value*> tensors =
@@ -373,10 +391,8 @@ void TorchscriptForward::hand_out_calls() {
     if (!path || path->empty() || n_outputs.value_or(0) == 0) continue;
     if (call->s(c10::attr::name) != "forward") continue;
     const auto inputs = call->inputs().slice(1);
-    const bool takes_tensors = std::all_of(inputs.begin(), inputs.end(), [](const jit::Value* v) {
-      return is_tensor_or_none(v->type());
-    });
-    if (takes_tensors) hand_out(call, *std::move(path), *n_outputs);
+    if (std::all_of(inputs.begin(), inputs.end(), &is_tensor_or_none))
+      hand_out(call, *std::move(path), *n_outputs);
   }
 }
 
@@ -429,8 +445,7 @@ void TorchscriptForward::hand_out_recurrences() {
     for (jit::Node* node : nodes_of(*graph_, c10::Symbol::fromQualString(name))) {
       const c10::FunctionSchema* schema = node->maybeSchema();
       if (!schema || schema->overload_name() != "input") continue;
-      const auto dropout = jit::toIValue(node->input(5));
-      if (dropout && dropout->toDouble() == 0) continue;
+      if (drops_nothing(*node)) continue;
       const jit::WithInsertPoint at(node);
       std::vector<jit::Value*> inputs = node->inputs().vec();
       inputs.push_back(graph_->insertConstant(mode_index(node->input(6))));
@@ -513,8 +528,9 @@ void TorchscriptForward::find_modes() {
     if (node->s(c10::attr::name) != "training") continue;
     for (const jit::Use& use : node->output()->uses()) {
       const c10::Symbol kind = use.user->kind();
-      depends_on_mode_ = depends_on_mode_ || (kind != drop_operator() && kind != lstm_operator() &&
-                                              kind != recurrence_operator());
+      const bool asks_each_run =
+          kind == drop_operator() || kind == lstm_operator() || kind == recurrence_operator();
+      depends_on_mode_ = depends_on_mode_ || !(asks_each_run || drops_nothing(*use.user));
     }
   }
 }

@@ -14,6 +14,7 @@
 
 #include "core/checkpoint/file.h"
 #include "engine/layers/caller_parameter.h"
+#include "engine/models/torchscript_casts.h"
 #include "engine/models/torchscript_forward.h"
 #include "engine/models/torchscript_random.h"
 #include "engine/module/attributes.h"
@@ -33,7 +34,13 @@ std::string script_class_of(const jit::Module& script) {
   return name ? name->name() : "TorchScript";
 }
 
-// The first lines of what libtorch says: its traces of the interpreter are pages.
+// The message of libtorch's, without the frames of its own code.
+std::string message_of(const std::exception& error) {
+  const auto* own = dynamic_cast<const c10::Error*>(&error);
+  return own ? own->what_without_backtrace() : error.what();
+}
+
+// The first lines of it: its traces of the interpreter are pages.
 std::string first_lines(const std::string& message) {
   constexpr size_t kMost = 400;
   return message.substr(0, kMost);
@@ -338,6 +345,12 @@ void TorchscriptModule::take_buffers() {
   }
 }
 
+bool takes_tensor(const c10::TypePtr& type) {
+  const auto* optional = type->castRaw<c10::OptionalType>();
+  const c10::TypeKind kind = (optional ? optional->getElementType() : type)->kind();
+  return kind == c10::TypeKind::TensorType || kind == c10::TypeKind::AnyType;
+}
+
 std::vector<c10::IValue> TorchscriptModule::arguments(const Tensors& inputs) const {
   const auto& schema = script_.get_method("forward").function().getSchema().arguments();
   const size_t most = schema.size() - 1;
@@ -348,14 +361,20 @@ std::vector<c10::IValue> TorchscriptModule::arguments(const Tensors& inputs) con
   check_argument(inputs.size() >= least && inputs.size() <= most, class_name(), ": expected ",
                  least, " to ", most, " inputs, got ", inputs.size());
   std::vector<c10::IValue> out;
-  for (const at::Tensor& input : inputs) {
-    out.push_back(input.defined() ? c10::IValue(input) : c10::IValue());
+  for (size_t i = 0; i < inputs.size(); ++i) {
+    const c10::Argument& argument = schema[i + 1];
+    check_argument(!inputs[i].defined() || takes_tensor(argument.type()), class_name(), ": input ",
+                   i, ": expected a forward that takes a tensor there, its ", argument.name(),
+                   " is of type ", argument.type()->annotation_str(),
+                   "; write a module around it that makes one of tensors");
+    out.push_back(inputs[i].defined() ? c10::IValue(inputs[i]) : c10::IValue());
   }
   return out;
 }
 
 // Tensors of a result, which may be one, or tuples, lists and dictionaries of them: these give
-// their values in the order in which they were put in. Each has the path that leads to it.
+// their values in the order in which they were put in. Each has the path that leads to it. None is
+// no output.
 class Outputs {
  public:
   Outputs(const c10::IValue& result, const c10::TypePtr& type, const std::string& class_name)
@@ -393,7 +412,7 @@ class Outputs {
                                            : std::to_string(key.isInt() ? key.toInt() : place)));
         ++place;
       }
-    } else {
+    } else if (!value.isNone()) {
       fail(NXD_ERROR_UNSUPPORTED, class_name_, ": expected an output of tensors, or tuples, lists ",
            "and dictionaries of them, the forward gives ", value.tagKind(),
            path.empty() ? "" : " at ", path);
@@ -456,7 +475,7 @@ Tensors TorchscriptModule::run(const Tensors& inputs, size_t n_outputs, at::Devi
     throw;
   } catch (const std::exception& error) {
     fail(is_tracing() ? NXD_ERROR_UNSUPPORTED : NXD_ERROR_INVALID_ARGUMENT, class_name(),
-         ": the TorchScript forward failed: ", reason_of(error.what()));
+         ": the TorchScript forward failed: ", reason_of(message_of(error)));
   }
   const auto& returned = script_.get_method("forward").function().getSchema().returns();
   Outputs outputs(result, returned.empty() ? nullptr : returned[0].type(), class_name());
@@ -523,7 +542,7 @@ std::shared_ptr<Module> load_torchscript(const std::shared_ptr<Context>& context
     script = jit::load(path, at::kCPU);
   } catch (const std::exception& error) {
     fail(NXD_ERROR_INVALID_ARGUMENT, path,
-         ": expected a file of torch.jit.save: ", first_lines(error.what()));
+         ": expected a file of torch.jit.save: ", first_lines(message_of(error)));
   }
   check_without_hooks(script);
   TorchscriptModule::Known known;
@@ -533,6 +552,7 @@ std::shared_ptr<Module> load_torchscript(const std::shared_ptr<Context>& context
                                                   std::move(script), known);
   root->find_held(known.owners);
   find_random(*root);
+  warn_of_casts(root->script());
   return root;
 }
 

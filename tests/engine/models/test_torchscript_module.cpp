@@ -32,28 +32,8 @@ jit::Module chain(at::ScalarType dtype = at::kDouble, const char* bend = "torch.
   return made;
 }
 
-// Loss and gradients of libtorch's own, for the same rows.
-struct Wanted {
-  double loss = 0;
-  Named gradients;
-};
-
 // XLA rounds its products of F64 in another order.
 double rounding() { return is_compiled() ? 1e-13 : 0; }
-
-Wanted run_by_libtorch(const std::string& path, int64_t count) {
-  jit::Module module = jit::load(path);
-  const Tensor x = rows(0, count);
-  const at::Tensor input = numbers_of(values(x.get())).reshape({count, 6});
-  const at::Tensor loss = module.forward({input}).toTensor();
-  loss.backward();
-  Wanted wanted;
-  wanted.loss = loss.item<double>();
-  for (const auto& entry : module.named_parameters()) {
-    wanted.gradients[entry.name] = values_of(entry.value.grad());
-  }
-  return wanted;
-}
 
 void as_libtorch_runs_it(void**) {
   const File file(chain());
@@ -333,13 +313,14 @@ void parts_of_modules(void**) {
 }
 
 // Outputs of a dictionary come in the order in which the forward has put them in.
+// None among them is no output.
 void dictionaries(void**) {
   jit::Module made("__torch__.Dictionary");
   made.register_module("part", linear("Part", 6, 6, at::kDouble));
   made.define(R"(
-    def forward(self, x: Tensor) -> Dict[str, Tuple[Tensor, List[Tensor]]]:
+    def forward(self, x: Tensor) -> Tuple[Optional[Tensor], Dict[str, Tuple[Tensor, List[Tensor]]]]:
       y = self.part.forward(x)
-      return {"z": (torch.sum(y), [y]), "a": (y + 1.0, [x, y + 2.0])}
+      return None, {"z": (torch.sum(y), [y]), "a": (y + 1.0, [x, y + 2.0])}
   )");
   const File file(made);
   on_ranks<int>(Layout{1}, 3, [&](nxd_context_t* ctx) {
@@ -422,6 +403,9 @@ void refused(void**) {
   complex.register_buffer("turns", at::zeros({3}, at::kComplexDouble));
   const File turns(complex);
   const File raising(function("Raise", "torch.matmul(x, torch.ones([7, 7], dtype=x.dtype))"));
+  jit::Module flag("__torch__.Flag");
+  flag.define("\ndef forward(self, x: Tensor, twice: bool = False) -> Tensor:\n  return x * 2.0\n");
+  const File flagged(flag);
   const std::string text = noise.directory.path() + "/text.pt";
   std::ofstream(text) << "no archive";
   on_ranks<int>(Layout{1}, 3, [&](nxd_context_t* ctx) {
@@ -435,6 +419,7 @@ void refused(void**) {
     NXD_TEST_REFUSED(nxd_model_from_torchscript(ctx, text.c_str(), nullptr), argument, "out_");
     NXD_TEST_REFUSED(open(text + "x"), NXD_ERROR_IO, "text.ptx");
     NXD_TEST_REFUSED(open(text), argument, "torch.jit.save");
+    NXD_TEST_CHECK(std::string(nxd_last_error()).find("frame #") == std::string::npos);
     NXD_TEST_REFUSED(open(halves.path), unsupported, "parameter weight");
     NXD_TEST_REFUSED(open(turns.path), unsupported, "buffer turns: expected dense real numbers");
     NXD_TEST_REFUSED(open(noise.path), unsupported, "randperm");
@@ -443,6 +428,11 @@ void refused(void**) {
     const Module raises = load(ctx, raising.path);
     NXD_TEST_REFUSED(nxd_module_forward(raises.get(), inputs, 1, &y, 1), argument,
                      "TorchScript forward failed");
+    const Module takes_flag = load(ctx, flagged.path);
+    nxd_tensor_t* both[] = {x.get(), x.get()};
+    NXD_TEST_REFUSED(nxd_module_forward(takes_flag.get(), both, 2, &y, 1), argument,
+                     "Flag: input 1: expected a forward that takes a tensor there, its twice is of "
+                     "type bool");
     NXD_TEST_REFUSED(nxd_model_save_torchscript(raises.get(), nullptr), argument, "path");
     NXD_TEST_REFUSED(nxd_model_save_torchscript(nullptr, text.c_str()), argument, "root");
     NXD_TEST_OK(nxd_module_create(ctx, "Own", nullptr, nullptr, nullptr, &out));

@@ -1,6 +1,9 @@
 // TorchScript modules as objects: modes of the file, submodules of two names, tensors that share
-// memory, statistics of batches.
+// memory, statistics of batches; and objects, indices, states and devices in their code.
 #include <torch/csrc/jit/serialization/import.h>
+
+#include "core/base/log.h"
+#include "engine/models/torchscript_casts.h"
 
 #include "capi/pipeline_support.h"
 #include "support/torchscript_file.h"
@@ -174,13 +177,127 @@ void other_views(void**) {
   });
 }
 
+// An object that the code makes and changes, as "with torch.no_grad()" does.
+void make_object(jit::Module& module) {
+  const auto unit = module._ivalue()->compilation_unit();
+  const auto type = c10::ClassType::create(c10::QualifiedName("__torch__.Guard"), unit);
+  type->addAttribute("before", c10::BoolType::get());
+  unit->register_type(type);
+  const auto graph = jit::toGraphFunction(module.get_method("forward").function()).graph();
+  const jit::WithInsertPoint at(*graph->nodes().begin());
+  jit::Value* const object = graph->insertNode(graph->createObject(type))->output();
+  graph->insertNode(graph->createSetAttr(object, "before", graph->insertConstant(true)));
+}
+
+// A root that indexes, calls a recurrence with no state, runs one itself, changes an object of its
+// own, and has complex numbers.
+jit::Module of_many_forms() {
+  jit::Module made("__torch__.Forms"), memory("__torch__.Memory");
+  memory.register_attribute("training", c10::BoolType::get(), true);
+  memory.register_parameter("w", numbers({24, 6}, 1).requires_grad_(), false);
+  memory.register_parameter("u", numbers({24, 6}, 2).requires_grad_(), false);
+  memory.define(R"(
+    def forward(self, x: Tensor, state: Optional[Tuple[Tensor, Tensor]])
+        -> Tuple[Tensor, Tuple[Tensor, Tensor]]:
+      if state is None:
+        zeros = torch.zeros([1, x.size(0), 6], dtype=x.dtype)
+        state = (zeros, zeros)
+      y, h, c = torch.lstm(x.unsqueeze(1), [state[0], state[1]], [self.w, self.u], False, 1,
+                           0.0, self.training, False, True)
+      return (y.squeeze(1), (h, c))
+  )");
+  made.register_attribute("training", c10::BoolType::get(), true);
+  made.register_module("first", linear("First", 6, 6, at::kDouble));
+  made.register_module("memory", memory);
+  made.register_module("last", linear("Last", 6, 6, at::kDouble));
+  made.register_parameter("w", numbers({18, 6}, 3).requires_grad_(), false);
+  made.register_parameter("u", numbers({18, 6}, 4).requires_grad_(), false);
+  made.register_parameter("rows", numbers({3, 6}, 5).requires_grad_(), false);
+  made.register_buffer("table", numbers({3, 6}, 6));
+  made.define(R"(
+    def forward(self, x: Tensor) -> Tensor:
+      a = self.first.forward(x)
+      i = (torch.abs(x[:, 0]) * 1000.0).to(4) % 3
+      b = a + self.rows[i] * self.table[i]
+      b[:, i] = b[:, i] * 0.5
+      b[a > 0.3] = 0.25
+      c, _ = self.memory.forward(b, None)
+      d, _ = torch.gru(c.unsqueeze(1), torch.zeros([1, x.size(0), 6], dtype=x.dtype),
+                       [self.w, self.u], False, 1, 0.0, self.training, False, True)
+      e = torch.real(torch.fft_fft(d.squeeze(1)))
+      return torch.mean(torch.pow(self.last.forward(e) + c, 2))
+  )");
+  make_object(made);
+  return made;
+}
+
+// Stages give what libtorch gives.
+void cut_between_any_code(void**) {
+  const File file(of_many_forms());
+  const Wanted wanted = run_by_libtorch(file.path, 4);
+  for (const char* cut : {"first", "memory"}) {
+    on_pipeline_ranks({1, 2, 1}, [&](nxd_context_t* ctx, int rank) {
+      const Module model = load(ctx, file.path);
+      std::vector<Tensor> batch;
+      batch.push_back(rows(0, 4));
+      const Pipeline pp = make_two_stages(model.get(), batch, cut, 1);
+      if (!pp) return;
+      double loss = NAN;
+      NXD_TEST_OK(nxd_pp_run_train(pp.get(), handles(batch).data(), 1, &loss));
+      if (rank == 1) check_loss(cut, loss, wanted.loss, 1e-12);
+      for (const auto& [name, gradient] : whole_gradients(local_module(pp.get()))) {
+        check_values(name, gradient, wanted.gradients.at(name), 1e-12);
+      }
+    });
+  }
+}
+
+// A device that the code names, by the argument of an operator that has one in any case.
+void named_devices(void**) {
+  for (const char* code : {"x.to(x.device)", "x.to(x.device, x.dtype)", "x.to('cpu').to(x.device)",
+                           "torch.zeros([4, 6], device=x.device, dtype=x.dtype) + x"}) {
+    const File file(function("Net", code));
+    on_ranks<int>(Layout{1}, 3, [&](nxd_context_t* ctx) {
+      const Module model = load(ctx, file.path);
+      const Tensor x = rows(0, 4);
+      nxd_tensor_t *inputs[] = {x.get()}, *out = nullptr;
+      if (!NXD_TEST_OK(nxd_module_forward(model.get(), inputs, 1, &out, 1))) return 0;
+      check_values(code, values(Tensor(out).get()), values(x.get()), 0);
+      return 0;
+    });
+  }
+}
+
+// Regions of automatic casts have no effect, of which a file's load tells.
+void casts_in_code(void**) {
+  jit::Module made("__torch__.Net"), inner = function("Inner", "x * 2.0");
+  const auto unit = inner._ivalue()->compilation_unit();
+  const auto type = c10::ClassType::create(
+      c10::QualifiedName("__torch__.torch.amp.autocast_mode.autocast"), unit);
+  const auto graph = jit::toGraphFunction(inner.get_method("forward").function()).graph();
+  const jit::WithInsertPoint at(*graph->nodes().begin());
+  jit::Value* const object = graph->insertNode(graph->createObject(type))->output();
+  made.register_module("inner", inner);
+  static std::vector<std::string> warnings;
+  nxd::set_log_callback([](nxd_log_level_t, const char* line, void*) { warnings.push_back(line); },
+                        nullptr, nullptr);
+  nxd::warn_of_casts(made);
+  NXD_TEST_CHECK(warnings.empty());
+  graph->insertNode(graph->create(c10::prim::Enter, {object}));
+  nxd::warn_of_casts(made);
+  nxd::set_log_callback(nullptr, nullptr, nullptr);
+  NXD_TEST_CHECK(warnings.size() == 1 &&
+                 warnings[0].find("Inner: torch.autocast in its code") != std::string::npos);
+}
+
 }  // namespace
 
 int main(void) {
   const CMUnitTest tests[] = {
       cmocka_unit_test(modes_of_the_file),     cmocka_unit_test(submodules_of_two_names),
       cmocka_unit_test(buffers_of_two_stages), cmocka_unit_test(statistics_of_batches),
-      cmocka_unit_test(other_views),
+      cmocka_unit_test(other_views),           cmocka_unit_test(cut_between_any_code),
+      cmocka_unit_test(named_devices),         cmocka_unit_test(casts_in_code),
   };
   return cmocka_run_group_tests(tests, nullptr, nullptr);
 }
