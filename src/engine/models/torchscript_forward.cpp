@@ -10,6 +10,7 @@
 #include <algorithm>
 #include <exception>
 #include <functional>
+#include <iterator>
 #include <string_view>
 #include <utility>
 
@@ -273,6 +274,14 @@ std::optional<Path> path_of(jit::Graph& graph, const jit::Value* value) {
   return path;
 }
 
+constexpr const char* kForwardNames[] = {"forward", "forward__0"};
+
+bool is_forward(const jit::Node& call) {
+  const std::string& name = call.s(c10::attr::name);
+  return std::find(std::begin(kForwardNames), std::end(kForwardNames), name) !=
+         std::end(kForwardNames);
+}
+
 bool is_tensor(const c10::TypePtr& type) { return type->kind() == c10::TypeKind::TensorType; }
 
 // None in the code is of the type that the submodule declares, such as that of a tuple.
@@ -354,7 +363,7 @@ void TorchscriptForward::inline_methods() {
     for (jit::Node* call : nodes_of(*graph_, c10::prim::CallMethod)) {
       const std::string& name = call->s(c10::attr::name);
       const auto type = call->input(0)->type()->cast<c10::ClassType>();
-      if (name == "forward" || !type || !path_of(*graph_, call->input(0))) continue;
+      if (is_forward(*call) || !type || !path_of(*graph_, call->input(0))) continue;
       jit::GraphFunction* const method = jit::tryToGraphFunction(type->getMethod(name));
       if (!method) continue;
       jit::inlineCallTo(call, method, method->graph().get());
@@ -389,7 +398,7 @@ void TorchscriptForward::hand_out_calls() {
     std::optional<Path> path = path_of(*graph_, call->input(0));
     const std::optional<size_t> n_outputs = tensors_in(call->output()->type());
     if (!path || path->empty() || n_outputs.value_or(0) == 0) continue;
-    if (call->s(c10::attr::name) != "forward") continue;
+    if (!is_forward(*call)) continue;
     const auto inputs = call->inputs().slice(1);
     if (std::all_of(inputs.begin(), inputs.end(), &is_tensor_or_none))
       hand_out(call, *std::move(path), *n_outputs);
@@ -535,8 +544,16 @@ void TorchscriptForward::find_modes() {
   }
 }
 
+std::string forward_name(const jit::Module& script) {
+  for (const char* name : kForwardNames) {
+    if (script.find_method(name)) return name;
+  }
+  return "";
+}
+
 TorchscriptForward::TorchscriptForward(const jit::Module& script) {
-  const auto written = jit::toGraphFunction(script.get_method("forward").function()).graph();
+  const jit::Method forward = script.get_method(forward_name(script));
+  const auto written = jit::toGraphFunction(forward.function()).graph();
   graph_ = written->copy();
   hand_out_calls();
   jit::Inline(*graph_);

@@ -16,6 +16,10 @@
 
 namespace nxd {
 
+// The name of the method that is a module's forward: recurrent layers of PyTorch have two, of which
+// the first takes a tensor, the other packed sequences. "" for a module without one.
+std::string forward_name(const torch::jit::Module& script);
+
 // The code of a TorchScript module's forward, in which calls of submodules, and of operators that
 // draw, are made by whoever runs it. All else is libtorch's interpreter's: operators, conditions,
 // loops, functions. Other methods of the module are part of the code, as they may call submodules,

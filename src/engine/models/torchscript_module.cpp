@@ -104,6 +104,7 @@ class TorchscriptModule : public Module, public BufferHolder, public AttributeHo
   void move_attributes(at::Device device);
   void read_code();
   TorchscriptModule* module_at(const TorchscriptForward::Path& path);
+  const c10::FunctionSchema& schema() const;
   std::vector<c10::IValue> arguments(const Tensors& inputs) const;
   c10::IValue run_code(std::vector<c10::IValue> arguments, at::Device device);
   ScriptSite site_of(uint64_t earlier, std::optional<size_t> mode) const;
@@ -141,7 +142,7 @@ TorchscriptModule::TorchscriptModule(const LayerContext& at, jit::Module script,
     add_buffer(*this, entry.name, entry.value.detach(), true);
   }
   add_children(at, known);
-  if (script_.find_method("forward")) read_code();
+  if (!forward_name(script_).empty()) read_code();
 }
 
 void TorchscriptModule::add_children(const LayerContext& at, Known& known) {
@@ -345,6 +346,10 @@ void TorchscriptModule::take_buffers() {
   }
 }
 
+const c10::FunctionSchema& TorchscriptModule::schema() const {
+  return script_.get_method(forward_name(script_)).function().getSchema();
+}
+
 bool takes_tensor(const c10::TypePtr& type) {
   const auto* optional = type->castRaw<c10::OptionalType>();
   const c10::TypeKind kind = (optional ? optional->getElementType() : type)->kind();
@@ -352,17 +357,17 @@ bool takes_tensor(const c10::TypePtr& type) {
 }
 
 std::vector<c10::IValue> TorchscriptModule::arguments(const Tensors& inputs) const {
-  const auto& schema = script_.get_method("forward").function().getSchema().arguments();
-  const size_t most = schema.size() - 1;
+  const auto& declared = schema().arguments();
+  const size_t most = declared.size() - 1;
   size_t least = 0;
-  for (size_t i = 1; i < schema.size(); ++i) {
-    if (!schema[i].default_value()) least = i;
+  for (size_t i = 1; i < declared.size(); ++i) {
+    if (!declared[i].default_value()) least = i;
   }
   check_argument(inputs.size() >= least && inputs.size() <= most, class_name(), ": expected ",
                  least, " to ", most, " inputs, got ", inputs.size());
   std::vector<c10::IValue> out;
   for (size_t i = 0; i < inputs.size(); ++i) {
-    const c10::Argument& argument = schema[i + 1];
+    const c10::Argument& argument = declared[i + 1];
     check_argument(!inputs[i].defined() || takes_tensor(argument.type()), class_name(), ": input ",
                    i, ": expected a forward that takes a tensor there, its ", argument.name(),
                    " is of type ", argument.type()->annotation_str(),
@@ -433,7 +438,7 @@ class Outputs {
 
 c10::IValue TorchscriptModule::run_code(std::vector<c10::IValue> arguments, at::Device device) {
   arguments.insert(arguments.begin(), script_._ivalue());
-  script_.get_method("forward").function().getSchema().checkAndNormalizeInputs(arguments);
+  schema().checkAndNormalizeInputs(arguments);
   const CallPath path = CallPath::current();
   std::map<const Module*, uint64_t> calls;
   uint64_t draws = 0;
@@ -477,7 +482,7 @@ Tensors TorchscriptModule::run(const Tensors& inputs, size_t n_outputs, at::Devi
     fail(is_tracing() ? NXD_ERROR_UNSUPPORTED : NXD_ERROR_INVALID_ARGUMENT, class_name(),
          ": the TorchScript forward failed: ", reason_of(message_of(error)));
   }
-  const auto& returned = script_.get_method("forward").function().getSchema().returns();
+  const auto& returned = schema().returns();
   Outputs outputs(result, returned.empty() ? nullptr : returned[0].type(), class_name());
   name_outputs(std::move(outputs.paths));
   const size_t count = outputs.tensors.size(),

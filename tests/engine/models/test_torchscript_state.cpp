@@ -189,16 +189,16 @@ void make_object(jit::Module& module) {
   graph->insertNode(graph->createSetAttr(object, "before", graph->insertConstant(true)));
 }
 
-// A root that indexes, calls a recurrence with no state, runs one itself, changes an object of its
-// own, and has complex numbers.
+// A root that indexes, calls a recurrent layer with no state, runs one itself, changes an object of
+// its own, and has complex numbers.
 jit::Module of_many_forms() {
   jit::Module made("__torch__.Forms"), memory("__torch__.Memory");
   memory.register_attribute("training", c10::BoolType::get(), true);
   memory.register_parameter("w", numbers({24, 6}, 1).requires_grad_(), false);
   memory.register_parameter("u", numbers({24, 6}, 2).requires_grad_(), false);
   memory.define(R"(
-    def forward(self, x: Tensor, state: Optional[Tuple[Tensor, Tensor]])
-        -> Tuple[Tensor, Tuple[Tensor, Tensor]]:
+    def forward__0(self, x: Tensor,
+                   state: Optional[Tuple[Tensor, Tensor]]) -> Tuple[Tensor, Tuple[Tensor, Tensor]]:
       if state is None:
         zeros = torch.zeros([1, x.size(0), 6], dtype=x.dtype)
         state = (zeros, zeros)
@@ -221,7 +221,7 @@ jit::Module of_many_forms() {
       b = a + self.rows[i] * self.table[i]
       b[:, i] = b[:, i] * 0.5
       b[a > 0.3] = 0.25
-      c, _ = self.memory.forward(b, None)
+      c, _ = self.memory.forward__0(b, None)
       d, _ = torch.gru(c.unsqueeze(1), torch.zeros([1, x.size(0), 6], dtype=x.dtype),
                        [self.w, self.u], False, 1, 0.0, self.training, False, True)
       e = torch.real(torch.fft_fft(d.squeeze(1)))
@@ -268,6 +268,32 @@ void named_devices(void**) {
   }
 }
 
+// A module that gives complex numbers has gradients when it is recomputed, too.
+void recomputed_complex_numbers(void**) {
+  jit::Module made("__torch__.Net"), inner("__torch__.Waves");
+  inner.register_parameter("scale", numbers({6}, 1).requires_grad_(), false);
+  inner.define(
+      "\ndef forward(self, x: Tensor) -> Tensor:\n  return torch.fft_fft(x * self.scale)\n");
+  made.register_module("inner", inner);
+  made.define(R"(
+    def forward(self, x: Tensor) -> Tensor:
+      return torch.mean(torch.pow(torch.real(self.inner.forward(x)), 2))
+  )");
+  const File file(made);
+  const Wanted wanted = run_by_libtorch(file.path, 4);
+  on_ranks<int>(Layout{1}, 3, [&](nxd_context_t* ctx) {
+    const Module model = load(ctx, file.path);
+    const char* names[] = {"inner"};
+    NXD_TEST_OK(nxd_apply_checkpoint(model.get(), names, 1, 1));
+    const Tensor x = rows(0, 4);
+    nxd_tensor_t *inputs[] = {x.get()}, *out = nullptr;
+    if (!NXD_TEST_OK(nxd_module_forward(model.get(), inputs, 1, &out, 1))) return 0;
+    backward_of(Tensor(out));
+    check_named("gradient", whole_gradients(model.get()), wanted.gradients, 1e-12);
+    return 0;
+  });
+}
+
 // Regions of automatic casts have no effect, of which a file's load tells.
 void casts_in_code(void**) {
   jit::Module made("__torch__.Net"), inner = function("Inner", "x * 2.0");
@@ -294,10 +320,15 @@ void casts_in_code(void**) {
 
 int main(void) {
   const CMUnitTest tests[] = {
-      cmocka_unit_test(modes_of_the_file),     cmocka_unit_test(submodules_of_two_names),
-      cmocka_unit_test(buffers_of_two_stages), cmocka_unit_test(statistics_of_batches),
-      cmocka_unit_test(other_views),           cmocka_unit_test(cut_between_any_code),
-      cmocka_unit_test(named_devices),         cmocka_unit_test(casts_in_code),
+      cmocka_unit_test(modes_of_the_file),
+      cmocka_unit_test(submodules_of_two_names),
+      cmocka_unit_test(buffers_of_two_stages),
+      cmocka_unit_test(statistics_of_batches),
+      cmocka_unit_test(other_views),
+      cmocka_unit_test(cut_between_any_code),
+      cmocka_unit_test(named_devices),
+      cmocka_unit_test(casts_in_code),
+      cmocka_unit_test(recomputed_complex_numbers),
   };
   return cmocka_run_group_tests(tests, nullptr, nullptr);
 }
