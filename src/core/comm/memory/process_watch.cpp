@@ -45,10 +45,10 @@ bool ProcessWatch::looks_ended(const Watched& watched) {
     pollfd poll{watched.descriptor.get(), POLLIN, 0};
     return ::poll(&poll, 1, 0) > 0;
   }
+  // A look that lacks a descriptor or memory tells nothing, and the next one may have them.
   try {
     return nxd::has_ended(watched.process.pid, watched.process.start_time);
-  } catch (
-      const Error&) {  // of what reading takes there is none now; there may be at the next look
+  } catch (const Error&) {
     return false;
   }
 }
