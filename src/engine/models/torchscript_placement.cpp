@@ -23,11 +23,13 @@ at::Device device_of_code() {
                                                   : script_device_of_thread->device();
 }
 
-// (device, is it that of a tensor that is made of none)
+// (device, is it that of a tensor that is made of none). In a trace the meta device is that of some
+// other tensor: one that is made of none has values, which the code may read.
 void give_device(jit::Stack& stack) {
   const bool makes = jit::pop(stack).toBool();
   const c10::IValue named = jit::pop(stack);
-  const bool stays = named.isNone() ? !makes : named.toDevice().is_meta();
+  const bool stays =
+      named.isNone() ? !makes : named.toDevice().is_meta() && !(makes && is_tracing());
   if (stays) {
     jit::push(stack, named);
   } else {

@@ -190,7 +190,8 @@ void make_object(jit::Module& module) {
 }
 
 // A root that indexes, calls a recurrent layer with no state, runs one itself, changes an object of
-// its own, and has complex numbers.
+// its own, has complex numbers, and reads a mask that it makes where its input is, as PyTorch's
+// transformers do.
 jit::Module of_many_forms() {
   jit::Module made("__torch__.Forms"), memory("__torch__.Memory");
   memory.register_attribute("training", c10::BoolType::get(), true);
@@ -225,6 +226,9 @@ jit::Module of_many_forms() {
       d, _ = torch.gru(c.unsqueeze(1), torch.zeros([1, x.size(0), 6], dtype=x.dtype),
                        [self.w, self.u], False, 1, 0.0, self.training, False, True)
       e = torch.real(torch.fft_fft(d.squeeze(1)))
+      seen = torch.tril(torch.ones([6, 6], dtype=x.dtype, device=x.device))
+      if torch.equal(seen, torch.tril(torch.ones([6, 6], dtype=x.dtype))):
+        e = torch.matmul(e, seen)
       return torch.mean(torch.pow(self.last.forward(e) + c, 2))
   )");
   make_object(made);
