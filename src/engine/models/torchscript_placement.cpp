@@ -74,6 +74,13 @@ c10::Symbol device_operator() {
   return symbol;
 }
 
+// A device that is named stays one: overloads differ by that.
+c10::Symbol named_device_operator() {
+  static const c10::Symbol symbol = known_to_interpreter(
+      "nxd::named_device", "(Device named, bool makes) -> Device", &give_device);
+  return symbol;
+}
+
 c10::Symbol constant_operator() {
   static const c10::Symbol symbol =
       known_to_interpreter("nxd::constant", "(Tensor constant) -> Tensor", &give_constant);
@@ -101,11 +108,9 @@ void ask_for_devices_of(jit::Graph& graph, jit::Node& node) {
   for (size_t i = 0; i < arguments.size(); ++i) {
     if (!is_device(arguments[i].type())) continue;
     jit::Value* const makes = graph.insertConstant(!takes_tensors(*schema));
-    const c10::TypePtr type = node.input(i)->type();
-    jit::Value* const asked = graph.insert(device_operator(), {node.input(i), makes});
-    // A device that is named stays one: overloads differ by that.
-    if (type->kind() == c10::TypeKind::DeviceObjType) asked->setType(type);
-    node.replaceInput(i, asked);
+    const bool is_named = node.input(i)->type()->kind() == c10::TypeKind::DeviceObjType;
+    const c10::Symbol asks = is_named ? named_device_operator() : device_operator();
+    node.replaceInput(i, graph.insert(asks, {node.input(i), makes}));
   }
 }
 
