@@ -16,7 +16,7 @@ class Module;
 struct Buffer {
   at::Tensor value;
   bool is_saved = true;  // with the parameters
-  // Of the value, which calls under way keep: see BufferWatch.
+  // A copy of the value, which calls under way keep: see BufferWatch.
   std::weak_ptr<const at::Tensor> copy{};
 };
 

@@ -108,7 +108,7 @@ void processes_that_cannot_be_seen(void**) {
 // A process that may not look into this one is told what it lacks, and what does without.
 void processes_that_may_not_be_opened(void**) {
   const SharedMemory memory = SharedMemory::create(4096);
-  // That of root is not to be opened by others anyway.
+  // Other users may not open what belongs to root in any case.
   assert_int_equal(::prctl(PR_SET_DUMPABLE, 0), 0);
   const pid_t child = ::fork();
   if (child == 0) {

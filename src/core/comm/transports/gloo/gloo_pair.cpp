@@ -15,7 +15,7 @@ namespace nxd {
 using gloo::transport::tcp::Address;
 
 namespace {
-// Where other threads compute on the event loop's core.
+// The event loop sleeps so long where others compute on its core.
 constexpr auto kNap = std::chrono::microseconds(20);
 }  // namespace
 
