@@ -112,28 +112,37 @@ class Team {
     const auto count = static_cast<uint32_t>(tasks);
     unfinished_.value.store(count, std::memory_order_relaxed);
     announced_.store(watched_ ? Clock::now() : Clock::time_point(), std::memory_order_relaxed);
-    open_.store(count, std::memory_order_release);
+    const uint32_t region = region_.value.load(std::memory_order_relaxed) + 1;
+    open_.store(OpenTasks{region, count}, std::memory_order_release);
     announce();
-    work();
+    work(region);
     watched_ = wait() > kLost;
   }
 
  private:
-  static constexpr int kWatched =
-      1;  // the thread that looks whether it has a core, and tells OpenMP
+  // The thread that looks whether it has a core, and tells OpenMP.
+  static constexpr int kWatched = 1;
+
+  // Tasks that nobody has taken. The caller may open the next region while a thread still looks for
+  // more tasks of the last one; that thread has to see the announcement first.
+  struct alignas(8) OpenTasks {
+    uint32_t region, count;
+  };
+  static_assert(std::atomic<OpenTasks>::is_always_lock_free);
 
   void announce() noexcept {
     region_.value.fetch_add(1, std::memory_order_seq_cst);
     region_.wake_sleepers();
   }
 
-  // Takes tasks of the region, whichever it is, while there are some. A task that was taken keeps
-  // its region from ending, so that task_ and context_ are those of its region.
-  void work() noexcept {
-    uint32_t open = open_.load(std::memory_order_acquire);
-    while (open > 0) {
-      if (!open_.compare_exchange_weak(open, open - 1, std::memory_order_acquire)) continue;
-      task_(context_, open - 1);
+  // Takes tasks of the region while there are some. A task that was taken keeps its region from
+  // ending, so that task_ and context_ are those of its region.
+  void work(uint32_t region) noexcept {
+    OpenTasks open = open_.load(std::memory_order_acquire);
+    while (open.region == region && open.count > 0) {
+      const OpenTasks others{region, open.count - 1};
+      if (!open_.compare_exchange_weak(open, others, std::memory_order_acquire)) continue;
+      task_(context_, others.count);
       if (unfinished_.value.fetch_sub(1, std::memory_order_seq_cst) == 1)
         unfinished_.wake_sleepers();
       open = open_.load(std::memory_order_acquire);
@@ -157,9 +166,9 @@ class Team {
   // Works, and counts the regions in which this thread had no core for a time, from their
   // announcement on. OpenMP hears of the team then: with as many threads as make more than there
   // are cores beside OpenMP's own, of which it has as many as the team.
-  void work_watched(Clock::time_point announced) {
+  void work_watched(uint32_t region, Clock::time_point announced) {
     const auto cpu_time = cpu_time_of_this_thread();
-    work();
+    work(region);
     const auto used = cpu_time_of_this_thread() - cpu_time;
     if (Clock::now() - announced - used < kLost || ++lost_regions_ != kLostRegions) return;
     if (uncounted_ > 0 && uncounted_ < size_) count_in_openmp(uncounted_);
@@ -176,9 +185,9 @@ class Team {
       if (stop_.load(std::memory_order_relaxed)) return;
       const auto announced = announced_.load(std::memory_order_relaxed);
       if (index == kWatched && announced != Clock::time_point()) {
-        work_watched(announced);
+        work_watched(region, announced);
       } else {
-        work();
+        work(region);
       }
       const auto changed = [&] { return region_.value.load(std::memory_order_acquire) != region; };
       if (may_spin_ && spin(changed)) continue;
@@ -187,9 +196,9 @@ class Team {
   }
 
   // Written by different threads at the same time, so on lines of their own.
-  alignas(64) std::atomic<uint32_t> open_{0};  // tasks that nobody has taken
-  alignas(64) Futex unfinished_;               // tasks that are not done
-  alignas(64) Futex region_;                   // changes with every region, and at the end
+  alignas(64) std::atomic<OpenTasks> open_{};
+  alignas(64) Futex unfinished_;  // tasks that are not done
+  alignas(64) Futex region_;      // changes with every region, and at the end
   std::atomic<bool> stop_{false};
   std::atomic<Clock::time_point> announced_{};  // of the region, if it is watched
   bool watched_ = false;                        // the last region ended late
