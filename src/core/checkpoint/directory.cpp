@@ -104,16 +104,23 @@ void synchronise(const std::string& path) {
   if (result != 0) check_io(error, path, "synchronise");
 }
 
-// The open of a FIFO would wait for its other end.
+// The open of a FIFO would wait for its other end. The file may be another user's, who lets us read
+// it only: that is enough for a lock but on NFS, whose locks are for writers.
 DirectoryLock::DirectoryLock(const std::string& directory) {
   const std::string path = directory + "/.lock";
   check_replaceable(path);
-  fd_ = ::open(path.c_str(), O_WRONLY | O_CREAT | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK, 0666);
-  if (fd_ < 0) check_io(last_error_code(), path, "open");
+  constexpr int kFlags = O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK;
+  fd_ = ::open(path.c_str(), O_WRONLY | O_CREAT | kFlags, 0666);
+  const std::error_code denied = last_error_code();
+  const bool is_reader = fd_ < 0 && denied.value() == EACCES;
+  if (is_reader) fd_ = ::open(path.c_str(), O_RDONLY | kFlags);
+  if (fd_ < 0) check_io(denied, path, "open");
   if (::flock(fd_, LOCK_EX | LOCK_NB) == 0) return;
   const std::error_code error = last_error_code();
-  if (error.value() != EWOULDBLOCK) return;  // a file system without locks
+  const bool is_held = error.value() == EWOULDBLOCK;
+  if (!is_held && !is_reader) return;  // a file system without locks
   ::close(std::exchange(fd_, -1));
+  if (!is_held) check_io(denied, path, "open");
   fail(NXD_ERROR_INVALID_STATE, directory, ": another checkpoint is being written here");
 }
 

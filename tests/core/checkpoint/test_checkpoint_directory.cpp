@@ -194,6 +194,28 @@ void a_lock_that_is_no_file(void**) {
   ::alarm(0);
 }
 
+// Several users may save to a directory that they share, if not at the same time.
+void a_lock_of_another_user(void**) {
+  const nxd_test::TempDir dir;
+  const std::string root = dir.path() + "/run";
+  fs::create_directories(root);
+  for (const std::string& path : {dir.path(), root}) {
+    assert_int_equal(::chmod(path.c_str(), 0777), 0);
+  }
+  std::ofstream(root + "/.lock").close();
+  assert_int_equal(::chmod((root + "/.lock").c_str(), 0444), 0);
+  const uid_t user = ::geteuid();
+  constexpr uid_t kNobody = 65534;
+  if (user == 0) assert_int_equal(::seteuid(kNobody), 0);
+  {
+    const nxd::DirectoryLock first(root);
+    nxd_test::rejection(NXD_ERROR_INVALID_STATE, "another checkpoint is being written here",
+                        [&] { const nxd::DirectoryLock second(root); });
+  }
+  const nxd::DirectoryLock again(root);
+  if (user == 0) assert_int_equal(::seteuid(user), 0);
+}
+
 // Remains of jobs are removed, and an entry that only looks like one is somebody's own.
 void only_leftovers_are_removed(void**) {
   const nxd_test::TempDir dir;
@@ -230,6 +252,7 @@ int main() {
       cmocka_unit_test(a_name_that_is_not_on_the_disk),
       cmocka_unit_test(foreign_entries_are_replaced),
       cmocka_unit_test(a_lock_that_is_no_file),
+      cmocka_unit_test(a_lock_of_another_user),
       cmocka_unit_test(only_leftovers_are_removed),
       cmocka_unit_test(one_that_cannot_be_read_is_not_passed_over),
   };
