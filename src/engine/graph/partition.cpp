@@ -24,6 +24,27 @@ std::vector<ModuleCall> last_calls(const Graph& graph, const std::string* class_
   return result;
 }
 
+// The leaf that has a module of that path inside, or null.
+const std::string* leaf_around(const Graph& graph, const std::string& path) {
+  for (const GraphNode& node : graph.nodes) {
+    if (node.kind == GraphNode::Kind::kModule && path.starts_with(node.name + ".")) {
+      return &node.name;
+    }
+  }
+  return nullptr;
+}
+
+[[noreturn]] void fail_without_call(const Graph& graph, const std::vector<ModuleCall>& calls,
+                                    size_t i, const std::string& cut) {
+  const std::string* const leaf = leaf_around(graph, cut);
+  check_argument(!leaf, "cuts[", i, "]: \"", cut, "\" is inside of \"", leaf ? *leaf : "",
+                 "\", which is a leaf of the graph, so that stages have it as a whole");
+  std::vector<std::string> known;
+  for (const ModuleCall& call : calls) known.push_back(call.path);
+  fail(NXD_ERROR_INVALID_ARGUMENT, "cuts[", i, "]: the graph calls no module \"", cut, "\"",
+       suggestions(cut, known));
+}
+
 // The last node of each stage but the last.
 std::vector<int> cut_nodes(const Graph& graph, const std::vector<std::string>& cuts) {
   const std::vector<ModuleCall> calls = last_calls(graph);
@@ -31,12 +52,7 @@ std::vector<int> cut_nodes(const Graph& graph, const std::vector<std::string>& c
   for (size_t i = 0; i < cuts.size(); ++i) {
     const auto call = std::find_if(calls.begin(), calls.end(),
                                    [&](const ModuleCall& c) { return c.path == cuts[i]; });
-    if (call == calls.end()) {
-      std::vector<std::string> known;
-      for (const ModuleCall& c : calls) known.push_back(c.path);
-      fail(NXD_ERROR_INVALID_ARGUMENT, "cuts[", i, "]: the graph calls no module \"", cuts[i],
-           "\" outside of its leaves", suggestions(cuts[i], known));
-    }
+    if (call == calls.end()) fail_without_call(graph, calls, i, cuts[i]);
     check_argument(std::find(cuts.begin(), cuts.begin() + static_cast<ptrdiff_t>(i), cuts[i]) ==
                        cuts.begin() + static_cast<ptrdiff_t>(i),
                    "cuts[", i, "]: \"", cuts[i], "\" is named twice");
@@ -192,16 +208,29 @@ class Cutter {
   Partition result_;
 };
 
+bool has_inside(const Module& module, const std::string& class_name) {
+  return std::any_of(module.children().begin(), module.children().end(), [&](const auto& child) {
+    return child.second->class_name() == class_name || has_inside(*child.second, class_name);
+  });
+}
+
+[[noreturn]] void fail_without_layers(const Graph& graph, const std::string& layer_class) {
+  for (const GraphNode& node : graph.nodes) {
+    check_argument(!node.callee || !has_inside(*node.callee, layer_class), "layer class \"",
+                   layer_class, "\": modules of it are inside of \"", node.name,
+                   "\", which is a leaf of the graph, so that stages have it as a whole");
+  }
+  std::set<std::string> known;
+  for (const ModuleCall& call : graph.calls) known.insert(call.class_name);
+  fail(NXD_ERROR_INVALID_ARGUMENT, "layer class \"", layer_class,
+       "\": the graph calls no module of it",
+       suggestions(layer_class, {known.begin(), known.end()}));
+}
+
 // The modules of a class in the order they return in.
 std::vector<ModuleCall> layers_of(const Graph& graph, const std::string& layer_class, int stages) {
   const std::vector<ModuleCall> layers = last_calls(graph, &layer_class);
-  if (layers.empty()) {
-    std::set<std::string> known;
-    for (const ModuleCall& call : graph.calls) known.insert(call.class_name);
-    fail(NXD_ERROR_INVALID_ARGUMENT, "layer class \"", layer_class,
-         "\": the graph calls no module of it outside of its leaves",
-         suggestions(layer_class, {known.begin(), known.end()}));
-  }
+  if (layers.empty()) fail_without_layers(graph, layer_class);
   check_argument(stages >= 1 && slot(stages) <= layers.size(), "stages: expected 1 to ",
                  layers.size(), ", the number of modules of class ", layer_class, ", got ", stages);
   return layers;

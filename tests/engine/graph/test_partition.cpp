@@ -126,8 +126,9 @@ void test_entered_and_repeated_modules(void**) {
 void test_refused_cuts(void**) {
   const Graph graph = chain(4);
   bad_cuts(graph, {"layers.9"},
-           "cuts[0]: the graph calls no module \"layers.9\" outside of its leaves; near names: "
-           "layers.0");
+           "cuts[0]: the graph calls no module \"layers.9\"; near names: layers.0");
+  bad_cuts(graph, {"layers.2.norm"},
+           "cuts[0]: \"layers.2.norm\" is inside of \"layers.2\", which is a leaf of the graph");
   bad_cuts(graph, {"layers.1", "layers.1"}, "cuts[1]: \"layers.1\" is named twice");
   bad_cuts(graph, {"layers.2", "layers.0"},
            "cuts[1]: \"layers.0\" is called before \"layers.2\"; cuts come in the order");
@@ -187,8 +188,7 @@ void test_even_and_cost_cuts(void**) {
   bad("stages: expected 1 to 5, the number of modules of class Layer, got 6",
       [&] { nxd::even_cuts(b.graph, "Layer", 6); });
   bad("stages: expected 1 to 5", [&] { nxd::cost_cuts(b.graph, "Layer", 0, costs); });
-  bad("layer class \"Leyer\": the graph calls no module of it outside of its leaves; near names: "
-      "Layer",
+  bad("layer class \"Leyer\": the graph calls no module of it; near names: Layer",
       [&] { nxd::even_cuts(b.graph, "Leyer", 2); });
   bad("costs: expected 8, one for each node, got 1",
       [&] { nxd::cost_cuts(b.graph, "Layer", 2, {1}); });

@@ -78,6 +78,28 @@ void test_gpt_neox(void**) {
   }
 }
 
+// Who wants to cut inside of a leaf hears which one it is.
+void test_cuts_inside_of_leaves(void**) {
+  const LlamaOracle oracle;
+  on_ranks<int>(Layout{1}, 7, [&](nxd_context_t* ctx) {
+    const Module model = create_model(ctx, oracle.config, Layout{1});
+    if (!model) return 0;
+    const Tensors inputs{ids_of(oracle.ids, oracle.shape), ids_of(oracle.labels, oracle.shape)};
+    nxd::TraceOptions options;
+    options.leaf_classes = {"LlamaDecoderLayer"};
+    const Graph graph = nxd::trace(model->value, inputs, 1, options);
+    const std::string child =
+        nxd::find_module(model->value, "model.layers.0.self_attn")->class_name();
+    refused(NXD_ERROR_INVALID_ARGUMENT,
+            "modules of it are inside of \"model.layers.0\", which is a leaf of the graph",
+            [&] { nxd::even_cuts(graph, child, 2); });
+    refused(NXD_ERROR_INVALID_ARGUMENT,
+            "\"model.layers.0.self_attn\" is inside of \"model.layers.0\"",
+            [&] { nxd::partition_at(graph, {"model.layers.0.self_attn"}); });
+    return 0;
+  });
+}
+
 // Runs a function on each rank; what it throws is a failure.
 void on_each_rank(const Layout& layout, const std::function<void(nxd_context_t*)>& function) {
   on_ranks<int>(layout, 3, [&](nxd_context_t* ctx) {
@@ -464,6 +486,7 @@ int main(void) {
       cmocka_unit_test(test_llama),
       cmocka_unit_test(test_gpt2),
       cmocka_unit_test(test_gpt_neox),
+      cmocka_unit_test(test_cuts_inside_of_leaves),
       cmocka_unit_test(test_callback_model),
       cmocka_unit_test(test_autocast),
       cmocka_unit_test(test_random_programs),
