@@ -249,6 +249,9 @@ def write(root, seed):
 
 def main():
     warnings.simplefilter("ignore")
+    # With AVX-512 PyTorch 1.13 has oneDNN form the gradient of GELU, which is wrong where that of the
+    # result is strided.
+    torch.backends.mkldnn.set_flags(False)
     root, count = pathlib.Path(sys.argv[1]), int(sys.argv[2])
     first = int(sys.argv[3]) if len(sys.argv) > 3 else 0
     root.mkdir(parents=True, exist_ok=True)
