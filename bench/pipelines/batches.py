@@ -2,6 +2,9 @@
 import numpy
 
 VOCABULARY, IGNORED = 11, -100
+# A gradient that is 0 by the model, as a bias' in front of a norm, is the rounding of its terms. By the usual epsilon
+# AdamW makes visible steps of that.
+ADAMW_EPS = 1e-5
 
 
 def batch(plan, event, rank, first_label=0):

@@ -4,6 +4,7 @@ import random
 import numpy
 
 import nxd
+from batches import ADAMW_EPS
 
 
 class Difference(Exception):
@@ -53,7 +54,7 @@ class Program:
         self.trained = [name for name, trainable in self.reference.trainable() if trainable]
         over = self.local if self.ddp is None else self.ddp
         self.optimizer = (nxd.Sgd(over, learning_rate=0.05, momentum=0.9) if plan["optimizer"] == "sgd" else
-                          nxd.AdamW(over, learning_rate=0.01, weight_decay=0.1))
+                          nxd.AdamW(over, learning_rate=0.01, eps=ADAMW_EPS, weight_decay=0.1))
 
     def cuts(self):
         """Options of a pipeline that is cut behind drawn places."""

@@ -5,7 +5,7 @@ import math
 import numpy
 import torch
 
-from batches import IGNORED, batch
+from batches import ADAMW_EPS, IGNORED, batch
 
 
 class Reference:
@@ -29,7 +29,7 @@ class Reference:
         self.parameters = {name: [each[name] for each in by_name] for name in self.names}
         first = [each[0] for each in self.parameters.values()]
         self.optimizer = (torch.optim.SGD(first, 0.05, momentum=0.9) if self.plan["optimizer"] == "sgd" else
-                          torch.optim.AdamW(first, 0.01, weight_decay=0.1))
+                          torch.optim.AdamW(first, 0.01, eps=ADAMW_EPS, weight_decay=0.1))
 
     def run(self, event, training):
         """The loss, and each copy's logits. Gradients are added to the copies'."""

@@ -2,7 +2,7 @@
 import numpy
 
 import nxd
-from batches import IGNORED, batch
+from batches import ADAMW_EPS, IGNORED, batch
 from program import host
 
 
@@ -26,7 +26,7 @@ class Solo:
 
     def make_optimizer(self):
         self.optimizer = (nxd.Sgd(self.model, learning_rate=0.05, momentum=0.9) if self.plan["optimizer"] == "sgd" else
-                          nxd.AdamW(self.model, learning_rate=0.01, weight_decay=0.1))
+                          nxd.AdamW(self.model, learning_rate=0.01, eps=ADAMW_EPS, weight_decay=0.1))
 
     def set_step(self, step):
         self.context.set_step(step)
