@@ -2,8 +2,11 @@
 
 #include <ATen/ATen.h>
 #include <torch/library.h>
+#include <torch/version.h>
 
+#include <array>
 #include <mutex>
+#include <tuple>
 
 #include "engine/backend_select.h"
 
@@ -47,6 +50,56 @@ at::Tensor& masked_scatter_in_place(c10::DispatchKeySet keys, at::Tensor& self,
   at::_ops::masked_scatter_::redispatch(keys_below_select(keys), values, mask, source);
   return self.copy_(values);
 }
+
+#if TORCH_VERSION_MAJOR < 2
+bool is_bf16_on_cpu(const at::Tensor& tensor) {
+  return is_strided_on_cpu(tensor) && tensor.scalar_type() == at::kBFloat16;
+}
+
+// A bias that is left out is a tensor without a value, or none.
+c10::optional<at::Tensor> in_f32(const c10::optional<at::Tensor>& tensor) {
+  return tensor && tensor->defined() ? tensor->to(at::kFloat) : tensor;
+}
+
+at::Tensor in_bf16(const at::Tensor& tensor) {
+  return tensor.defined() ? tensor.to(at::kBFloat16) : tensor;
+}
+
+// Every form of a convolution ends here.
+at::Tensor mended_convolution(c10::DispatchKeySet keys, const at::Tensor& input,
+                              const at::Tensor& weight, const c10::optional<at::Tensor>& bias,
+                              at::IntArrayRef stride, at::IntArrayRef padding,
+                              at::IntArrayRef dilation, bool transposed,
+                              at::IntArrayRef output_padding, int64_t groups, bool benchmark,
+                              bool deterministic, bool cudnn_enabled, bool allow_tf32) {
+  const auto run = [&](const at::Tensor& x, const at::Tensor& w,
+                       const c10::optional<at::Tensor>& b) {
+    return at::_ops::_convolution::redispatch(keys_below_select(keys), x, w, b, stride, padding,
+                                              dilation, transposed, output_padding, groups,
+                                              benchmark, deterministic, cudnn_enabled, allow_tf32);
+  };
+  if (!transposed || !is_bf16_on_cpu(input)) return run(input, weight, bias);
+  return in_bf16(run(input.to(at::kFloat), weight.to(at::kFloat), in_f32(bias)));
+}
+
+using ConvolutionGradients = std::tuple<at::Tensor, at::Tensor, at::Tensor>;
+
+ConvolutionGradients mended_convolution_backward(
+    c10::DispatchKeySet keys, const at::Tensor& gradient, const at::Tensor& input,
+    const at::Tensor& weight, at::OptionalSymIntArrayRef bias_sizes, at::IntArrayRef stride,
+    at::IntArrayRef padding, at::IntArrayRef dilation, bool transposed,
+    at::IntArrayRef output_padding, int64_t groups, std::array<bool, 3> output_mask) {
+  const auto run = [&](const at::Tensor& dy, const at::Tensor& x, const at::Tensor& w) {
+    return at::_ops::convolution_backward::redispatch(keys_below_select(keys), dy, x, w, bias_sizes,
+                                                      stride, padding, dilation, transposed,
+                                                      output_padding, groups, output_mask);
+  };
+  if (!transposed || !is_bf16_on_cpu(input)) return run(gradient, input, weight);
+  const auto [dx, dw, db] =
+      run(gradient.to(at::kFloat), input.to(at::kFloat), weight.to(at::kFloat));
+  return {in_bf16(dx), in_bf16(dw), in_bf16(db)};
+}
+#endif
 
 bool ignores(const at::Scalar& beta, const at::Tensor& self) {
   return is_strided_on_cpu(self) && beta.toComplexDouble() == 0.0;
@@ -92,6 +145,10 @@ void mend_kernels() {
     library->impl("gelu_backward", TORCH_FN(gelu_backward));
     library->impl("gelu_backward.grad_input", TORCH_FN(gelu_backward_out));
     library->impl("masked_scatter_", TORCH_FN(masked_scatter_in_place));
+#if TORCH_VERSION_MAJOR < 2
+    library->impl("_convolution", TORCH_FN(mended_convolution));
+    library->impl("convolution_backward", TORCH_FN(mended_convolution_backward));
+#endif
   });
 }
 

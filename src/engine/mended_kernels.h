@@ -12,6 +12,9 @@ namespace nxd {
 //   masked_scatter_: the tensor that it writes to
 // One multiplies what it is to ignore, which may be NaN, by a beta of 0:
 //   baddbmm: what its result's memory holds before, where matrices are small
+// Two of 1.13 take a transposed convolution for a plain one in bf16, where the processor has
+// AVX-512; the values are of f32 and rounded now:
+//   _convolution, which all convolutions end in, and convolution_backward
 void mend_kernels();
 
 // baddbmm as mended. It is registered along with the library's own products.

@@ -1,0 +1,74 @@
+// Convolutions, plain and transposed, of one to three dimensions: in each dtype their values and
+// gradients are those of F64 by the same operands.
+#include "support/tensor.h"
+
+#include "support/check.h"
+
+using namespace nxd_test;
+
+namespace {
+
+struct Form {
+  int64_t stride, padding, dilation, output_padding, groups;
+};
+const Form kForms[] = {{1, 0, 1, 0, 1}, {1, 1, 1, 0, 1}, {2, 1, 1, 1, 1}, {2, 1, 2, 0, 2}};
+
+struct Results {
+  Tensor y, dx, dw, db;
+};
+
+// The operands are numbers that BF16 can hold.
+Results run(nxd_dtype_t dtype, int dims, bool transposed, const Form& form) {
+  std::vector<int64_t> input{2, 4}, weight{4, transposed ? 6 / form.groups : 4 / form.groups};
+  if (!transposed) weight[0] = 6;
+  for (int i = 0; i < dims; ++i) input.push_back(5 + i), weight.push_back(3);
+  const auto operand = [&](const std::vector<int64_t>& shape, int phase) {
+    return leaf(to(wave(shape, NXD_DTYPE_BF16, phase), NXD_DTYPE_F64), dtype, true);
+  };
+  const Tensor x = operand(input, 1), w = operand(weight, 2), b = operand({6}, 3);
+  const auto each = [&](int64_t value) {
+    return std::vector<int64_t>(static_cast<size_t>(dims), value);
+  };
+  std::vector<Argument> arguments{{"input", x},
+                                  {"weight", w},
+                                  {"bias", b},
+                                  {"stride", each(form.stride)},
+                                  {"padding", each(form.padding)},
+                                  {"dilation", each(form.dilation)},
+                                  {"groups", form.groups}};
+  if (transposed) arguments.push_back({"output_padding", each(form.output_padding)});
+  const std::string size = std::to_string(dims) + "d";
+  const Tensor y = transposed
+                       ? op(("conv_transpose" + size).c_str(), dims == 1 ? "" : "input", arguments)
+                       : op(("conv" + size).c_str(), "", arguments);
+  backward(y, to(wave(y.shape(), NXD_DTYPE_BF16, 4), dtype));
+  return {y, x.grad(), w.grad(), b.grad()};
+}
+
+void as_in_f64(void**) {
+  for (const bool transposed : {false, true}) {
+    for (const int dims : {1, 2, 3}) {
+      for (const Form& form : kForms) {
+        const Results want = run(NXD_DTYPE_F64, dims, transposed, form);
+        for (const nxd_dtype_t dtype : {NXD_DTYPE_F32, NXD_DTYPE_BF16}) {
+          const Results got = run(dtype, dims, transposed, form);
+          const std::string what = std::string(transposed ? "transposed, " : "") +
+                                   std::to_string(dims) + "d, stride " +
+                                   std::to_string(form.stride) + ", dtype " + std::to_string(dtype);
+          const double tolerance = dtype == NXD_DTYPE_F32 ? 1e-5 : 2e-2;
+          NXD_TEST_CLOSE(what + ", y", got.y, want.y, tolerance);
+          NXD_TEST_CLOSE(what + ", dx", got.dx, want.dx, tolerance);
+          NXD_TEST_CLOSE(what + ", dw", got.dw, want.dw, tolerance);
+          NXD_TEST_CLOSE(what + ", db", got.db, want.db, tolerance);
+        }
+      }
+    }
+  }
+}
+
+}  // namespace
+
+int main() {
+  const CMUnitTest tests[] = {cmocka_unit_test(as_in_f64)};
+  return cmocka_run_group_tests(tests, nullptr, nullptr);
+}
