@@ -189,6 +189,8 @@ class Program:
         given_self = given.get("self")
         if name in ("masked_scatter", "masked_scatter_") and not given_self.is_contiguous():
             raise Skip  # torch 1.13 reads the strides of what it writes wrong
+        if name in ("gelu", "gelu_") and given_self.dtype == torch.bfloat16:
+            raise Skip  # without oneDNN torch 1.13 rounds what is between
         if name == "baddbmm" and given["beta"] == 0:
             # torch 1.13 multiplies what it is to ignore by 0, even where it is NaN.
             all_of_it = torch.ones_like(given["self"], dtype=torch.bool)
