@@ -7,6 +7,7 @@
 #include <array>
 #include <mutex>
 #include <tuple>
+#include <vector>
 
 #include "engine/backend_select.h"
 
@@ -84,20 +85,53 @@ at::Tensor mended_convolution(c10::DispatchKeySet keys, const at::Tensor& input,
 
 using ConvolutionGradients = std::tuple<at::Tensor, at::Tensor, at::Tensor>;
 
+// A kernel that is larger than the image without its padding, in some dimension. One number may
+// stand for all dimensions.
+bool overhangs(const at::Tensor& input, const at::Tensor& weight, at::IntArrayRef dilation) {
+  for (int64_t i = 2; i < weight.dim(); ++i) {
+    const int64_t apart = dilation[dilation.size() == 1 ? 0 : static_cast<size_t>(i - 2)];
+    if (apart * (weight.size(i) - 1) >= input.size(i)) return true;
+  }
+  return false;
+}
+
+at::Tensor padded(const at::Tensor& input, at::IntArrayRef padding) {
+  std::vector<int64_t> both;  // ends, from the last dimension on
+  for (int64_t i = input.dim() - 1; i >= 2; --i) {
+    both.insert(both.end(), 2, padding[padding.size() == 1 ? 0 : static_cast<size_t>(i - 2)]);
+  }
+  return at::constant_pad_nd(input, both);
+}
+
 ConvolutionGradients mended_convolution_backward(
     c10::DispatchKeySet keys, const at::Tensor& gradient, const at::Tensor& input,
     const at::Tensor& weight, at::OptionalSymIntArrayRef bias_sizes, at::IntArrayRef stride,
     at::IntArrayRef padding, at::IntArrayRef dilation, bool transposed,
     at::IntArrayRef output_padding, int64_t groups, std::array<bool, 3> output_mask) {
-  const auto run = [&](const at::Tensor& dy, const at::Tensor& x, const at::Tensor& w) {
+  const auto run = [&](const at::Tensor& dy, const at::Tensor& x, const at::Tensor& w,
+                       at::IntArrayRef x_padding, std::array<bool, 3> mask) {
     return at::_ops::convolution_backward::redispatch(keys_below_select(keys), dy, x, w, bias_sizes,
-                                                      stride, padding, dilation, transposed,
-                                                      output_padding, groups, output_mask);
+                                                      stride, x_padding, dilation, transposed,
+                                                      output_padding, groups, mask);
   };
-  if (!transposed || !is_bf16_on_cpu(input)) return run(gradient, input, weight);
-  const auto [dx, dw, db] =
-      run(gradient.to(at::kFloat), input.to(at::kFloat), weight.to(at::kFloat));
-  return {in_bf16(dx), in_bf16(dw), in_bf16(db)};
+  if (transposed && is_bf16_on_cpu(input)) {
+    const auto [dx, dw, db] = run(gradient.to(at::kFloat), input.to(at::kFloat),
+                                  weight.to(at::kFloat), padding, output_mask);
+    return {in_bf16(dx), in_bf16(dw), in_bf16(db)};
+  }
+  if (transposed || !is_strided_on_cpu(input) || !overhangs(input, weight, dilation)) {
+    return run(gradient, input, weight, padding, output_mask);
+  }
+  ConvolutionGradients result;
+  if (output_mask[0]) {
+    std::get<0>(result) = std::get<0>(run(gradient, input, weight, padding, {true, false, false}));
+  }
+  if (output_mask[1] || output_mask[2]) {
+    const std::vector<int64_t> none(padding.size(), 0);
+    std::tie(std::ignore, std::get<1>(result), std::get<2>(result)) = run(
+        gradient, padded(input, padding), weight, none, {false, output_mask[1], output_mask[2]});
+  }
+  return result;
 }
 #endif
 

@@ -66,9 +66,55 @@ void as_in_f64(void**) {
   }
 }
 
+// With padding a kernel may be larger than the image.
+void larger_than_the_image(void**) {
+  using Sizes = std::vector<int64_t>;
+  const struct {
+    Sizes image, kernel, stride, padding;
+    int64_t in, out;
+  } kCases[] = {{{1}, {3}, {2}, {1}, 16, 3},
+                {{1}, {3}, {2}, {2}, 32, 32},
+                {{2}, {4}, {3}, {3}, 16, 1},
+                {{7, 1}, {3, 2}, {2, 2}, {1, 1}, 5, 16},
+                {{4, 1}, {5, 5}, {2, 2}, {2, 2}, 16, 16},
+                {{4, 3, 1}, {5, 4, 5}, {2, 3, 3}, {3, 1, 3}, 1, 16},
+                {{4, 3, 7}, {3, 5, 3}, {2, 2, 2}, {1, 1, 1}, 5, 16}};
+  for (const auto& each : kCases) {
+    const auto gradients = [&](nxd_dtype_t dtype) {
+      Sizes input{2, each.in}, weight{each.out, each.in};
+      input.insert(input.end(), each.image.begin(), each.image.end());
+      weight.insert(weight.end(), each.kernel.begin(), each.kernel.end());
+      const auto operand = [&](const Sizes& shape, int phase) {
+        return leaf(to(wave(shape, NXD_DTYPE_BF16, phase), NXD_DTYPE_F64), dtype, true);
+      };
+      const Tensor x = operand(input, 1), w = operand(weight, 2), b = operand({each.out}, 3);
+      const std::string name = "conv" + std::to_string(each.image.size()) + "d";
+      const Tensor y = op(name.c_str(), "",
+                          {{"input", x},
+                           {"weight", w},
+                           {"bias", b},
+                           {"stride", each.stride},
+                           {"padding", each.padding}});
+      backward(y, to(wave(y.shape(), NXD_DTYPE_BF16, 4), dtype));
+      return std::vector<Tensor>{x.grad(), w.grad(), b.grad()};
+    };
+    const std::vector<Tensor> want = gradients(NXD_DTYPE_F64);
+    for (const nxd_dtype_t dtype : {NXD_DTYPE_F32, NXD_DTYPE_BF16}) {
+      for (int repeat = 0; repeat < 10; ++repeat) {
+        const std::vector<Tensor> got = gradients(dtype);
+        for (size_t i = 0; i < want.size(); ++i) {
+          const std::string what = std::to_string(each.image.size()) + "d, dtype " +
+                                   std::to_string(dtype) + ", gradient " + std::to_string(i);
+          NXD_TEST_CLOSE(what, got[i], want[i], dtype == NXD_DTYPE_F32 ? 1e-5 : 2e-2);
+        }
+      }
+    }
+  }
+}
+
 }  // namespace
 
 int main() {
-  const CMUnitTest tests[] = {cmocka_unit_test(as_in_f64)};
+  const CMUnitTest tests[] = {cmocka_unit_test(as_in_f64), cmocka_unit_test(larger_than_the_image)};
   return cmocka_run_group_tests(tests, nullptr, nullptr);
 }
