@@ -111,6 +111,48 @@ void ranks_that_differ(void**) {
   });
 }
 
+Module operator_module(nxd_context_t* ctx, const char* name) {
+  return callback_module(
+      ctx, "Operator",
+      [name](nxd_module_t*, const Handles& inputs, nxd_tensor_t** outputs, size_t) -> nxd_status_t {
+        Tensor y;
+        NXD_TEST_TRY(call_op(name, "", inputs, y));
+        outputs[0] = y.release();
+        return NXD_OK;
+      });
+}
+
+// A stage hands on no complex values. Ranks of other stages hear so too.
+void complex_values(void**) {
+  on_pipeline_ranks({1, 3, 1}, [](nxd_context_t* ctx, int) {
+    const Module root =
+        callback_module(ctx, "Root",
+                        [](nxd_module_t* self, const Handles& inputs, nxd_tensor_t** outputs,
+                           size_t) -> nxd_status_t {
+                          Tensor x, spectrum, size, loss;
+                          NXD_TEST_TRY(call_child(self, "pair", inputs, x));
+                          NXD_TEST_TRY(call_child(self, "spectrum", {x.get()}, spectrum));
+                          NXD_TEST_TRY(call_child(self, "size", {spectrum.get()}, size));
+                          NXD_TEST_TRY(call_op("mean", "", {size.get()}, loss));
+                          outputs[0] = loss.release();
+                          return NXD_OK;
+                        });
+    add_child(root, "pair", layer_pair(ctx));
+    add_child(root, "spectrum", operator_module(ctx, "fft_rfft"));
+    add_child(root, "size", operator_module(ctx, "abs"));
+    NXD_TEST_OK(nxd_module_initialize(root.get(), 5));
+    static const char* const cuts[] = {"pair", "spectrum"};
+    nxd_pp_options_t options = NXD_PP_OPTIONS_INIT;
+    options.num_microbatches = 2;
+    options.pipeline_cuts = cuts;
+    options.num_cuts = 2;
+    const std::vector<Tensor> batch = batch_of_rows();
+    nxd_pp_t* pp = nullptr;
+    NXD_TEST_REFUSED(nxd_pp_create(root.get(), handles(batch).data(), 1, &options, &pp),
+                     NXD_ERROR_UNSUPPORTED, "cuts: stage 1 hands on the value");
+  });
+}
+
 // Batches of as many elements in other shapes: no rank traces anew, or begins its run, alone.
 void batches_that_differ(void**) {
   on_pipeline_ranks({1, 2, 1}, [](nxd_context_t* ctx, int rank) {
@@ -140,6 +182,7 @@ void padded_before(void**) {
 
 int main(void) {
   const CMUnitTest tests[] = {cmocka_unit_test(shapes_stay), cmocka_unit_test(ranks_that_differ),
+                              cmocka_unit_test(complex_values),
                               cmocka_unit_test(batches_that_differ),
                               cmocka_unit_test(padded_before)};
   return cmocka_run_group_tests(tests, nullptr, nullptr);

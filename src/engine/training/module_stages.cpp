@@ -26,6 +26,19 @@ std::vector<PipelineValue> values_of(const Graph& graph, const std::vector<Value
   return result;
 }
 
+// Every rank sees all cuts, so that all reject one.
+void check_exchangeable(const Graph& graph, const Partition& partition) {
+  for (size_t i = 0; i < partition.stages.size(); ++i) {
+    for (const ValueId id : partition.stages[i].outputs) {
+      const GraphValue& value = graph.values[static_cast<size_t>(id)];
+      if (!at::isComplexType(value.dtype)) continue;
+      fail(NXD_ERROR_UNSUPPORTED, "cuts: stage ", i, " hands on the value \"", value.name,
+           "\" of dtype ", value.dtype,
+           "; expected values that are not complex: cut before or after them");
+    }
+  }
+}
+
 at::Tensor tensor_over(const PipelineBuffer& buffer, const PipelineValue& value) {
   return at::from_blob(
       buffer.data, value.shape, [owner = buffer.owner](void*) {},
@@ -56,6 +69,7 @@ ModuleStages::ModuleStages(std::shared_ptr<Module> root, std::shared_ptr<const G
 
 void ModuleStages::reshape(std::shared_ptr<const Graph> graph, const Partition& partition,
                            size_t loss_output) {
+  check_exchangeable(*graph, partition);
   loss_output_ = loss_output;
   executors_.clear();
   inputs_.clear();
