@@ -2,7 +2,6 @@
 
 #include <ATen/ATen.h>
 #include <torch/library.h>
-#include <torch/version.h>
 
 #include <array>
 #include <mutex>
@@ -10,6 +9,7 @@
 #include <vector>
 
 #include "engine/backend_select.h"
+#include "engine/torch_compat.h"
 
 // The kernels hand tensors on that those below read right.
 namespace nxd {
@@ -52,7 +52,8 @@ at::Tensor& masked_scatter_in_place(c10::DispatchKeySet keys, at::Tensor& self,
   return self.copy_(values);
 }
 
-#if TORCH_VERSION_MAJOR < 2
+constexpr bool kTakesTransposedForPlain = TORCH_VERSION_MAJOR < 2;
+
 bool is_bf16_on_cpu(const at::Tensor& tensor) {
   return is_strided_on_cpu(tensor) && tensor.scalar_type() == at::kBFloat16;
 }
@@ -69,10 +70,10 @@ at::Tensor in_bf16(const at::Tensor& tensor) {
 // Every form of a convolution ends here.
 at::Tensor mended_convolution(c10::DispatchKeySet keys, const at::Tensor& input,
                               const at::Tensor& weight, const c10::optional<at::Tensor>& bias,
-                              at::IntArrayRef stride, at::IntArrayRef padding,
-                              at::IntArrayRef dilation, bool transposed,
-                              at::IntArrayRef output_padding, int64_t groups, bool benchmark,
-                              bool deterministic, bool cudnn_enabled, bool allow_tf32) {
+                              compat::Sizes stride, compat::Sizes padding, compat::Sizes dilation,
+                              bool transposed, compat::Sizes output_padding, compat::Size groups,
+                              bool benchmark, bool deterministic, bool cudnn_enabled,
+                              bool allow_tf32) {
   const auto run = [&](const at::Tensor& x, const at::Tensor& w,
                        const c10::optional<at::Tensor>& b) {
     return at::_ops::_convolution::redispatch(keys_below_select(keys), x, w, b, stride, padding,
@@ -87,7 +88,8 @@ using ConvolutionGradients = std::tuple<at::Tensor, at::Tensor, at::Tensor>;
 
 // A kernel that is larger than the image without its padding, in some dimension. One number may
 // stand for all dimensions.
-bool overhangs(const at::Tensor& input, const at::Tensor& weight, at::IntArrayRef dilation) {
+bool overhangs(const at::Tensor& input, const at::Tensor& weight,
+               const std::vector<int64_t>& dilation) {
   for (int64_t i = 2; i < weight.dim(); ++i) {
     const int64_t apart = dilation[dilation.size() == 1 ? 0 : static_cast<size_t>(i - 2)];
     if (apart * (weight.size(i) - 1) >= input.size(i)) return true;
@@ -95,7 +97,7 @@ bool overhangs(const at::Tensor& input, const at::Tensor& weight, at::IntArrayRe
   return false;
 }
 
-at::Tensor padded(const at::Tensor& input, at::IntArrayRef padding) {
+at::Tensor padded(const at::Tensor& input, const std::vector<int64_t>& padding) {
   std::vector<int64_t> both;  // ends, from the last dimension on
   for (int64_t i = input.dim() - 1; i >= 2; --i) {
     both.insert(both.end(), 2, padding[padding.size() == 1 ? 0 : static_cast<size_t>(i - 2)]);
@@ -105,21 +107,22 @@ at::Tensor padded(const at::Tensor& input, at::IntArrayRef padding) {
 
 ConvolutionGradients mended_convolution_backward(
     c10::DispatchKeySet keys, const at::Tensor& gradient, const at::Tensor& input,
-    const at::Tensor& weight, at::OptionalSymIntArrayRef bias_sizes, at::IntArrayRef stride,
-    at::IntArrayRef padding, at::IntArrayRef dilation, bool transposed,
-    at::IntArrayRef output_padding, int64_t groups, std::array<bool, 3> output_mask) {
+    const at::Tensor& weight, at::OptionalSymIntArrayRef bias_sizes, compat::Sizes stride,
+    compat::Sizes padding, compat::Sizes dilation, bool transposed, compat::Sizes output_padding,
+    compat::Size groups, std::array<bool, 3> output_mask) {
   const auto run = [&](const at::Tensor& dy, const at::Tensor& x, const at::Tensor& w,
-                       at::IntArrayRef x_padding, std::array<bool, 3> mask) {
+                       compat::Sizes x_padding, std::array<bool, 3> mask) {
     return at::_ops::convolution_backward::redispatch(keys_below_select(keys), dy, x, w, bias_sizes,
                                                       stride, x_padding, dilation, transposed,
                                                       output_padding, groups, mask);
   };
-  if (transposed && is_bf16_on_cpu(input)) {
+  if (kTakesTransposedForPlain && transposed && is_bf16_on_cpu(input)) {
     const auto [dx, dw, db] = run(gradient.to(at::kFloat), input.to(at::kFloat),
                                   weight.to(at::kFloat), padding, output_mask);
     return {in_bf16(dx), in_bf16(dw), in_bf16(db)};
   }
-  if (transposed || !is_strided_on_cpu(input) || !overhangs(input, weight, dilation)) {
+  if (transposed || !is_strided_on_cpu(input) ||
+      !overhangs(input, weight, compat::sizes_of(dilation))) {
     return run(gradient, input, weight, padding, output_mask);
   }
   ConvolutionGradients result;
@@ -127,13 +130,13 @@ ConvolutionGradients mended_convolution_backward(
     std::get<0>(result) = std::get<0>(run(gradient, input, weight, padding, {true, false, false}));
   }
   if (output_mask[1] || output_mask[2]) {
-    const std::vector<int64_t> none(padding.size(), 0);
-    std::tie(std::ignore, std::get<1>(result), std::get<2>(result)) = run(
-        gradient, padded(input, padding), weight, none, {false, output_mask[1], output_mask[2]});
+    const std::vector<compat::Size> none(padding.size(), compat::Size(0));
+    std::tie(std::ignore, std::get<1>(result), std::get<2>(result)) =
+        run(gradient, padded(input, compat::sizes_of(padding)), weight, none,
+            {false, output_mask[1], output_mask[2]});
   }
   return result;
 }
-#endif
 
 bool ignores(const at::Scalar& beta, const at::Tensor& self) {
   return is_strided_on_cpu(self) && beta.toComplexDouble() == 0.0;
@@ -179,10 +182,8 @@ void mend_kernels() {
     library->impl("gelu_backward", TORCH_FN(gelu_backward));
     library->impl("gelu_backward.grad_input", TORCH_FN(gelu_backward_out));
     library->impl("masked_scatter_", TORCH_FN(masked_scatter_in_place));
-#if TORCH_VERSION_MAJOR < 2
-    library->impl("_convolution", TORCH_FN(mended_convolution));
+    if (kTakesTransposedForPlain) library->impl("_convolution", TORCH_FN(mended_convolution));
     library->impl("convolution_backward", TORCH_FN(mended_convolution_backward));
-#endif
   });
 }
 

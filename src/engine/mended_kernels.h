@@ -15,8 +15,8 @@ namespace nxd {
 // Two of 1.13 take a transposed convolution for a plain one in bf16, where the processor has
 // AVX-512; the values are of f32 and rounded now:
 //   _convolution, which all convolutions end in, and convolution_backward
-// oneDNN 2.6, which it calls, reads and writes other memory than its own for the gradient of a
-// weight that is larger than the image; the image is padded in memory of its own now:
+// oneDNN 2.6 and 3.7, which libtorch calls, read and write other memory than theirs for the
+// gradient of a weight that is larger than the image; the image is padded in memory of its own now:
 //   convolution_backward (f32, bf16): gradients of weight and bias
 void mend_kernels();
 

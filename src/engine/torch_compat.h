@@ -50,7 +50,16 @@ inline bool is_int(c10::TypeKind kind) {
   return kind == c10::TypeKind::IntType || kind == c10::TypeKind::SymIntType;
 }
 
+// A number of a convolution's arguments, and a list of them.
+#if TORCH_VERSION_MAJOR < 2
+using Size = int64_t;
+#else
+using Size = c10::SymInt;
+#endif
+using Sizes = c10::ArrayRef<Size>;
+
 // Sizes none of which is symbolic.
+inline std::vector<int64_t> sizes_of(at::IntArrayRef sizes) { return sizes.vec(); }
 inline std::vector<int64_t> sizes_of(c10::SymIntArrayRef sizes) {
   std::vector<int64_t> out;
   for (const auto& size : sizes) out.push_back(size.expect_int());
