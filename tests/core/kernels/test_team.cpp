@@ -114,15 +114,21 @@ void after_release(void**) {
   }
 }
 
-// A region with a task for each thread. Threads of the team's own have no core for a while, as
-// beside threads of OpenMP's that poll for their next region.
+// A region with a task for each thread. The caller ends its own and waits; threads of the team's
+// own have no core for a while then, as beside threads of OpenMP's that poll for their next region.
 void region_without_cores(int threads) {
   const auto here = std::this_thread::get_id();
   std::atomic<int> begun{0};
+  std::atomic<bool> waits{false};
   parallel_ranges(threads, kMuch, [&](int64_t begin, int64_t end) {
     begun += static_cast<int>(end - begin);
     while (begun < threads) sched_yield();
-    if (std::this_thread::get_id() != here) usleep(3000);
+    if (std::this_thread::get_id() == here) {
+      waits = true;
+      return;
+    }
+    while (!waits) sched_yield();
+    usleep(5000);
   });
 }
 
