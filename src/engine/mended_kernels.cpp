@@ -3,6 +3,7 @@
 #include <ATen/ATen.h>
 #include <torch/library.h>
 
+#include <algorithm>
 #include <array>
 #include <mutex>
 #include <tuple>
@@ -80,27 +81,40 @@ at::Tensor mended_convolution(c10::DispatchKeySet keys, const at::Tensor& input,
                                               dilation, transposed, output_padding, groups,
                                               benchmark, deterministic, cudnn_enabled, allow_tf32);
   };
-  if (!transposed || !is_bf16_on_cpu(input)) return run(input, weight, bias);
+  if (!transposed || !is_bf16_on_cpu(input) || !is_bf16_on_cpu(weight)) {
+    return run(input, weight, bias);
+  }
   return in_bf16(run(input.to(at::kFloat), weight.to(at::kFloat), in_f32(bias)));
 }
 
 using ConvolutionGradients = std::tuple<at::Tensor, at::Tensor, at::Tensor>;
 
-// A kernel that is larger than the image without its padding, in some dimension. One number may
-// stand for all dimensions.
+// A list with a number for each dimension of the image, from one that has that or one number for
+// all; empty where it is neither, which libtorch rejects.
+std::vector<int64_t> each_dimension(compat::Sizes sizes, const at::Tensor& weight) {
+  const auto dims = static_cast<size_t>(std::max<int64_t>(weight.dim() - 2, 0));
+  if (sizes.size() == 1) return std::vector<int64_t>(dims, compat::sizes_of(sizes)[0]);
+  return sizes.size() == dims ? compat::sizes_of(sizes) : std::vector<int64_t>();
+}
+
+// A kernel that is larger than the image without its padding, in some dimension.
 bool overhangs(const at::Tensor& input, const at::Tensor& weight,
-               const std::vector<int64_t>& dilation) {
-  for (int64_t i = 2; i < weight.dim(); ++i) {
-    const int64_t apart = dilation[dilation.size() == 1 ? 0 : static_cast<size_t>(i - 2)];
-    if (apart * (weight.size(i) - 1) >= input.size(i)) return true;
+               const std::vector<int64_t>& padding, const std::vector<int64_t>& dilation) {
+  if (input.dim() != weight.dim() || padding.size() != dilation.size()) return false;
+  if (std::any_of(padding.begin(), padding.end(), [](int64_t size) { return size < 0; })) {
+    return false;
+  }
+  for (size_t i = 0; i < dilation.size(); ++i) {
+    const auto dim = static_cast<int64_t>(i) + 2;
+    if (dilation[i] * (weight.size(dim) - 1) >= input.size(dim)) return true;
   }
   return false;
 }
 
 at::Tensor padded(const at::Tensor& input, const std::vector<int64_t>& padding) {
   std::vector<int64_t> both;  // ends, from the last dimension on
-  for (int64_t i = input.dim() - 1; i >= 2; --i) {
-    both.insert(both.end(), 2, padding[padding.size() == 1 ? 0 : static_cast<size_t>(i - 2)]);
+  for (auto size = padding.rbegin(); size != padding.rend(); ++size) {
+    both.insert(both.end(), 2, *size);
   }
   return at::constant_pad_nd(input, both);
 }
@@ -116,13 +130,15 @@ ConvolutionGradients mended_convolution_backward(
                                                       stride, x_padding, dilation, transposed,
                                                       output_padding, groups, mask);
   };
-  if (kTakesTransposedForPlain && transposed && is_bf16_on_cpu(input)) {
+  if (kTakesTransposedForPlain && transposed && is_bf16_on_cpu(input) && is_bf16_on_cpu(weight)) {
     const auto [dx, dw, db] = run(gradient.to(at::kFloat), input.to(at::kFloat),
                                   weight.to(at::kFloat), padding, output_mask);
     return {in_bf16(dx), in_bf16(dw), in_bf16(db)};
   }
-  if (transposed || !is_strided_on_cpu(input) ||
-      !overhangs(input, weight, compat::sizes_of(dilation))) {
+  const bool plain_on_cpu = !transposed && is_strided_on_cpu(input);
+  const std::vector<int64_t> ends =
+      plain_on_cpu ? each_dimension(padding, weight) : std::vector<int64_t>();
+  if (!plain_on_cpu || !overhangs(input, weight, ends, each_dimension(dilation, weight))) {
     return run(gradient, input, weight, padding, output_mask);
   }
   ConvolutionGradients result;
@@ -132,8 +148,7 @@ ConvolutionGradients mended_convolution_backward(
   if (output_mask[1] || output_mask[2]) {
     const std::vector<compat::Size> none(padding.size(), compat::Size(0));
     std::tie(std::ignore, std::get<1>(result), std::get<2>(result)) =
-        run(gradient, padded(input, compat::sizes_of(padding)), weight, none,
-            {false, output_mask[1], output_mask[2]});
+        run(gradient, padded(input, ends), weight, none, {false, output_mask[1], output_mask[2]});
   }
   return result;
 }

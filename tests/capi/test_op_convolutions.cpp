@@ -112,9 +112,36 @@ void larger_than_the_image(void**) {
   }
 }
 
+// An operator's list may have one number for all dimensions.
+void one_number_for_all(void**) {
+  using Sizes = std::vector<int64_t>;
+  const auto gradient = [](nxd_dtype_t dtype) {
+    const auto operand = [&](const Sizes& shape, int phase) {
+      return leaf(to(wave(shape, NXD_DTYPE_BF16, phase), NXD_DTYPE_F64), dtype, true);
+    };
+    const Tensor x = operand({2, 16, 1, 2}, 1), w = operand({16, 16, 3, 3}, 2),
+                 b = operand({16}, 3);
+    const Tensor y = op("convolution", {{"bias", b},
+                                        {"input", x},
+                                        {"weight", w},
+                                        {"stride", Sizes{2}},
+                                        {"padding", Sizes{1}},
+                                        {"dilation", Sizes{1}},
+                                        {"transposed", false},
+                                        {"output_padding", Sizes{0}},
+                                        {"groups", 1}});
+    backward(y, to(wave(y.shape(), NXD_DTYPE_BF16, 4), dtype));
+    return w.grad();
+  };
+  const Tensor want = gradient(NXD_DTYPE_F64);
+  NXD_TEST_CLOSE("f32", gradient(NXD_DTYPE_F32), want, 1e-5);
+  NXD_TEST_CLOSE("bf16", gradient(NXD_DTYPE_BF16), want, 2e-2);
+}
+
 }  // namespace
 
 int main() {
-  const CMUnitTest tests[] = {cmocka_unit_test(as_in_f64), cmocka_unit_test(larger_than_the_image)};
+  const CMUnitTest tests[] = {cmocka_unit_test(as_in_f64), cmocka_unit_test(larger_than_the_image),
+                              cmocka_unit_test(one_number_for_all)};
   return cmocka_run_group_tests(tests, nullptr, nullptr);
 }
