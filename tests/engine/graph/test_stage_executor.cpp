@@ -78,7 +78,7 @@ void test_gpt_neox(void**) {
   }
 }
 
-// Who wants to cut inside of a leaf hears which one it is.
+// A caller that cuts inside of a leaf hears which one it is.
 void test_cuts_inside_of_leaves(void**) {
   const LlamaOracle oracle;
   on_ranks<int>(Layout{1}, 7, [&](nxd_context_t* ctx) {
