@@ -1,5 +1,5 @@
 # shellcheck shell=bash
-# What the script tests have in common. They source it:  . "$(dirname "$0")/lib.sh"
+# The common part of script tests, which source it:  . "$(dirname "$0")/lib.sh"
 
 # Go's standard library is compiled once for all tests of all clones: its cache goes by content.
 export GOCACHE=${XDG_CACHE_HOME:-${HOME:-/tmp}/.cache}/nxd/go

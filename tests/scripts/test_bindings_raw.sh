@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# What is generated from nxd.h is what is committed.
+# The generated sources that are committed are those that nxd.h gives.
 # usage: test_bindings_raw.sh SOURCE_DIR BUILD_DIR
 set -euo pipefail
 . "$(dirname "$0")/lib.sh"

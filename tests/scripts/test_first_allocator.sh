@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Whether ATen's memory comes from the pool at first: in a program that knows libnxd alone, in one
+# ATen's memory comes from the pool at first, or does not: in a program that knows libnxd alone, in one
 # that had libtorch before, and as NXD_ATEN_POOL says.
 # usage: test_first_allocator.sh SOURCE_DIR BUILD_DIR     77: this build has no libnxd.so
 set -euo pipefail

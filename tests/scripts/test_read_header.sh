@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# What the generator of the bindings makes of a header: its account of a good one, and what it says of
+# The generator of the bindings reads headers: its account of a good one, and what it says of
 # one that breaks a rule.
 # usage: test_read_header.sh SOURCE_DIR BUILD_DIR
 set -euo pipefail

@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# What script tests rely on: a skip is named and counted, a program that loads libtorch is found, and no
+# Script tests rely on these: a skip is named and counted, a program that loads libtorch is found, and no
 # script has a check that cannot fail.
 # usage: test_script_rules.sh SOURCE_DIR BUILD_DIR
 set -euo pipefail
