@@ -13,19 +13,27 @@ struct Form {
 };
 const Form kForms[] = {{1, 0, 1, 0, 1}, {1, 1, 1, 0, 1}, {2, 1, 1, 1, 1}, {2, 1, 2, 0, 2}};
 
+using Sizes = std::vector<int64_t>;
+
+// A leaf of numbers that BF16 can hold, in another dtype.
+Tensor operand(const Sizes& shape, nxd_dtype_t dtype, int phase) {
+  return leaf(to(wave(shape, NXD_DTYPE_BF16, phase), NXD_DTYPE_F64), dtype, true);
+}
+
+void run_backward(const Tensor& y) {
+  backward(y, to(wave(y.shape(), NXD_DTYPE_BF16, 4), y.dtype()));
+}
+
 struct Results {
   Tensor y, dx, dw, db;
 };
 
-// The operands are numbers that BF16 can hold.
 Results run(nxd_dtype_t dtype, int dims, bool transposed, const Form& form) {
   std::vector<int64_t> input{2, 4}, weight{4, transposed ? 6 / form.groups : 4 / form.groups};
   if (!transposed) weight[0] = 6;
   for (int i = 0; i < dims; ++i) input.push_back(5 + i), weight.push_back(3);
-  const auto operand = [&](const std::vector<int64_t>& shape, int phase) {
-    return leaf(to(wave(shape, NXD_DTYPE_BF16, phase), NXD_DTYPE_F64), dtype, true);
-  };
-  const Tensor x = operand(input, 1), w = operand(weight, 2), b = operand({6}, 3);
+  const Tensor x = operand(input, dtype, 1), w = operand(weight, dtype, 2),
+               b = operand({6}, dtype, 3);
   const auto each = [&](int64_t value) {
     return std::vector<int64_t>(static_cast<size_t>(dims), value);
   };
@@ -41,7 +49,7 @@ Results run(nxd_dtype_t dtype, int dims, bool transposed, const Form& form) {
   const Tensor y = transposed
                        ? op(("conv_transpose" + size).c_str(), dims == 1 ? "" : "input", arguments)
                        : op(("conv" + size).c_str(), "", arguments);
-  backward(y, to(wave(y.shape(), NXD_DTYPE_BF16, 4), dtype));
+  run_backward(y);
   return {y, x.grad(), w.grad(), b.grad()};
 }
 
@@ -68,7 +76,6 @@ void as_in_f64(void**) {
 
 // With padding a kernel may be larger than the image.
 void larger_than_the_image(void**) {
-  using Sizes = std::vector<int64_t>;
   const struct {
     Sizes image, kernel, stride, padding;
     int64_t in, out;
@@ -84,10 +91,8 @@ void larger_than_the_image(void**) {
       Sizes input{2, each.in}, weight{each.out, each.in};
       input.insert(input.end(), each.image.begin(), each.image.end());
       weight.insert(weight.end(), each.kernel.begin(), each.kernel.end());
-      const auto operand = [&](const Sizes& shape, int phase) {
-        return leaf(to(wave(shape, NXD_DTYPE_BF16, phase), NXD_DTYPE_F64), dtype, true);
-      };
-      const Tensor x = operand(input, 1), w = operand(weight, 2), b = operand({each.out}, 3);
+      const Tensor x = operand(input, dtype, 1), w = operand(weight, dtype, 2),
+                   b = operand({each.out}, dtype, 3);
       const std::string name = "conv" + std::to_string(each.image.size()) + "d";
       const Tensor y = op(name.c_str(), "",
                           {{"input", x},
@@ -95,7 +100,7 @@ void larger_than_the_image(void**) {
                            {"bias", b},
                            {"stride", each.stride},
                            {"padding", each.padding}});
-      backward(y, to(wave(y.shape(), NXD_DTYPE_BF16, 4), dtype));
+      run_backward(y);
       return std::vector<Tensor>{x.grad(), w.grad(), b.grad()};
     };
     const std::vector<Tensor> want = gradients(NXD_DTYPE_F64);
@@ -114,13 +119,9 @@ void larger_than_the_image(void**) {
 
 // An operator's list may have one number for all dimensions.
 void one_number_for_all(void**) {
-  using Sizes = std::vector<int64_t>;
   const auto gradient = [](nxd_dtype_t dtype) {
-    const auto operand = [&](const Sizes& shape, int phase) {
-      return leaf(to(wave(shape, NXD_DTYPE_BF16, phase), NXD_DTYPE_F64), dtype, true);
-    };
-    const Tensor x = operand({2, 16, 1, 2}, 1), w = operand({16, 16, 3, 3}, 2),
-                 b = operand({16}, 3);
+    const Tensor x = operand({2, 5, 4, 3, 7}, dtype, 1), w = operand({16, 5, 3, 5, 3}, dtype, 2);
+    const Tensor b = operand({16}, dtype, 3);
     const Tensor y = op("convolution", {{"bias", b},
                                         {"input", x},
                                         {"weight", w},
@@ -130,7 +131,7 @@ void one_number_for_all(void**) {
                                         {"transposed", false},
                                         {"output_padding", Sizes{0}},
                                         {"groups", 1}});
-    backward(y, to(wave(y.shape(), NXD_DTYPE_BF16, 4), dtype));
+    run_backward(y);
     return w.grad();
   };
   const Tensor want = gradient(NXD_DTYPE_F64);
