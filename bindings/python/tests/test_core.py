@@ -455,9 +455,12 @@ class Errors(unittest.TestCase):
 
         def run(context):
             if context.rank == 0:
-                threading.Timer(0.2, context.world.abort).start()
+                aborting = threading.Timer(0.2, context.world.abort)
+                aborting.start()
                 with self.assertRaises(nxd.Aborted):
                     context.world.barrier()
+                # The call has yet to return, and the context may not end before it.
+                aborting.join()
                 done.set()
             self.assertTrue(done.wait(TIMEOUT_S))
             context.close()
