@@ -132,7 +132,7 @@ class Group(Handle):
         self._size = 0
 
     def abort(self) -> None:
-        """Makes every pending and later call on the group raise Aborted; from any thread. Those may raise before this
+        """Makes every pending and later call on the group raise Aborted; from any thread. They may raise before this
         returns, and the context may not be closed until it has."""
         check(core.nxd_group_abort(self.pointer))
 
