@@ -108,6 +108,9 @@ NXD_API void nxd_context_destroy(nxd_context_t* ctx);
 
 /** [local] Makes every pending and later collective of this context return ABORTED; idempotent,
  *  from any thread.
+ *
+ *  A pending call may return before this one does. Its thread may destroy the context at once:
+ *  destroy waits for this call.
  *  @since 0.1 */
 NXD_API nxd_status_t nxd_context_abort(nxd_context_t* ctx);
 

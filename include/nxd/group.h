@@ -56,7 +56,8 @@ NXD_API void nxd_group_destroy(nxd_group_t* group);
 /** [local] Makes every pending and later call on the group return ABORTED; idempotent, from any
  *  thread.
  *
- *  Peers that wait for this rank get PEER_LOST or TIMEOUT.
+ *  Peers that wait for this rank get PEER_LOST or TIMEOUT. A pending call may return before this
+ *  one does. Its thread may destroy the group and the context at once: destroy waits for this call.
  *  @since 0.1 */
 NXD_API nxd_status_t nxd_group_abort(nxd_group_t* group);
 

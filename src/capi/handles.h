@@ -66,8 +66,11 @@ inline Job& unwrap(nxd_job_t* job) {
 inline nxd_group_t* borrow_group(nxd_context_t* ctx, nxd_axis_t axis,
                                  const std::shared_ptr<ProcessGroup>& group) {
   nxd_group_t& handle = ctx->groups[axis];
-  handle.value = group;
-  handle.borrowed = true;
+  // One that is handed out already is not written to: another thread may abort through it.
+  if (handle.value != group) {
+    handle.value = group;
+    handle.borrowed = true;
+  }
   return &handle;
 }
 

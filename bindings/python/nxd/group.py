@@ -133,7 +133,7 @@ class Group(Handle):
 
     def abort(self) -> None:
         """Makes every pending and later call on the group raise Aborted; from any thread. They may raise before this
-        returns, and the context may not be closed until it has."""
+        returns; close waits for it."""
         check(core.nxd_group_abort(self.pointer))
 
     @property

@@ -459,9 +459,9 @@ class Errors(unittest.TestCase):
                 aborting.start()
                 with self.assertRaises(nxd.Aborted):
                     context.world.barrier()
-                # The call has yet to return, and the context may not end before it.
-                aborting.join()
                 done.set()
+                context.close()  # waits for the call, which may have yet to return
+                aborting.join()
             self.assertTrue(done.wait(TIMEOUT_S))
             context.close()
 

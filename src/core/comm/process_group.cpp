@@ -114,6 +114,12 @@ void ProcessGroup::wait_for_works() {
   });
 }
 
+void ProcessGroup::leave() noexcept {
+  if (monitor_->shared().fork_guard.is_foreign()) return;
+  end_works();
+  monitor_->shared().aborts->wait_for_others();
+}
+
 void ProcessGroup::end_works() noexcept {
   if (!has_works()) return;
   if (monitor_->shared().fork_guard.is_foreign()) return;

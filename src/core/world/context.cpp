@@ -119,6 +119,7 @@ void Context::agree_on_seed(ProcessGroup& tensor) const {
 void Context::destroy_model_parallel() {
   check_not_forked();
   check_state(parallel_ != nullptr, "nxd_destroy_model_parallel: not initialised");
+  world_->wait_for_aborts();
   parallel_.reset();
   world_->groups().forget_shared();
 }

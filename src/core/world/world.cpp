@@ -172,6 +172,7 @@ void World::finalize() {
 
 void World::abort() noexcept {
   if (shared_->fork_guard.is_foreign()) return;
+  const AbortsInProgress::Scope in_progress(shared_->aborts);
   groups_->abort();
   shared_->failures->announce_abort();
 }
@@ -188,6 +189,7 @@ void World::leave() noexcept {
   background_->end();
   groups_->end_works();
   if (shared_->failures) shared_->failures->leave();
+  wait_for_aborts();
 }
 
 std::string World::flight_record() const {

@@ -28,6 +28,8 @@ class World {
 
   void finalize();
   void abort() noexcept;
+  // Waits until no other thread is inside of an abort of this rank's groups.
+  void wait_for_aborts() noexcept { shared_->aborts->wait_for_others(); }
   void leave() noexcept;
   // The last operations of all living groups, as JSON. From any thread.
   std::string flight_record() const;

@@ -261,9 +261,13 @@ void GroupMonitor::write_record() const noexcept {
 
 void GroupMonitor::abort() noexcept {
   shared_->aborted = true;
-  if (aborted_.exchange(true)) return;
   // In a forked child closing would reach into the parent's event loop.
-  if (shared_->fork_guard.is_foreign()) return;
+  if (shared_->fork_guard.is_foreign()) {
+    aborted_ = true;
+    return;
+  }
+  const AbortsInProgress::Scope in_progress(shared_->aborts);
+  if (aborted_.exchange(true)) return;
   shared_->host->arena.retire();
   close();
   if (shared_->timer_thread) shared_->timer_thread->kick();

@@ -7,6 +7,7 @@
 #include "core/base/fork_guard.h"
 #include "core/comm/memory/arena.h"
 #include "core/comm/memory/process_watch.h"
+#include "core/comm/monitor/aborts_in_progress.h"
 #include "core/comm/monitor/blocked_callers.h"
 #include "core/comm/monitor/failure_registry.h"
 #include "core/comm/monitor/timer_thread.h"
@@ -49,6 +50,7 @@ struct RankShared {
   mutable std::atomic<bool> finalized{false};
   mutable std::atomic<bool> aborted{false};  // any group of this rank
   mutable BlockedCallers blocked_callers;
+  const std::shared_ptr<AbortsInProgress> aborts = std::make_shared<AbortsInProgress>();
 
   int64_t ns_since_created(Deadline::Clock::time_point when) const {
     // The recent time may be a tick before the context was made.

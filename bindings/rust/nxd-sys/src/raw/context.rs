@@ -171,6 +171,9 @@ extern "C" {
 
     /// [local] Makes every pending and later collective of this context return ABORTED; idempotent,
     /// from any thread.
+    ///
+    /// A pending call may return before this one does. Its thread may destroy the context at once:
+    /// destroy waits for this call.
     /// @since 0.1
     pub fn nxd_context_abort(ctx: *mut nxd_context_t) -> nxd_status_t;
 

@@ -71,7 +71,8 @@ extern "C" {
     /// [local] Makes every pending and later call on the group return ABORTED; idempotent, from any
     /// thread.
     ///
-    /// Peers that wait for this rank get PEER_LOST or TIMEOUT.
+    /// Peers that wait for this rank get PEER_LOST or TIMEOUT. A pending call may return before this
+    /// one does. Its thread may destroy the group and the context at once: destroy waits for this call.
     /// @since 0.1
     pub fn nxd_group_abort(group: *mut nxd_group_t) -> nxd_status_t;
 
