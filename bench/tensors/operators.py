@@ -213,6 +213,19 @@ def has_ties(t, d):
     return bool((s.diff(dim=d) == 0).any())
 
 
+def narrow_convolution(p, dt, nd, groups):
+    """The weight may be larger than the image without its padding; with many channels kernels take them in blocks."""
+    r = p.r
+    size, kernel = [r.choice([1, 2, 3]) for _ in range(nd)], [r.choice([1, 3, 5]) for _ in range(nd)]
+    dilation = [r.choice([1, 1, 2]) for _ in range(nd)]
+    padding = [d * (k // 2) for d, k in zip(dilation, kernel)]
+    channels, out = groups * r.choice([1, 8, 16]), groups * r.choice([1, 8, 16])
+    x = p.make([r.choice([1, 2]), channels] + size, dt)
+    w, b = V(p.make([out, channels // groups] + kernel, dt)), r.choice([None, V(p.make([out], dt))])
+    return p.call(f"conv{nd}d", "", input=V(x), weight=w, bias=b, stride=[r.choice([1, 2]) for _ in range(nd)],
+                  padding=padding, dilation=dilation, groups=groups)
+
+
 def spatial(p):
     """Convolutions, windows, enlargements: of images and lines that are made for them."""
     r = p.r
@@ -226,8 +239,10 @@ def spatial(p):
     if r.random() < 0.3:  # another layout in memory
         y = p.make([p.vars[x].shape[0]] + size + [channels], dt)
         v = V(p.call("permute", "", self=V(y), dims=[0, nd + 1] + list(range(1, nd + 1)))[0][1])
-    name = r.choice(["conv", "conv", "conv_transpose", "max_pool", "avg_pool", "adaptive", "nearest", "linear", "pad",
-                     "batch_norm", "batch_norm", "instance", "group", "pixel", "fold"])
+    name = r.choice(["conv", "conv", "narrow_conv", "conv_transpose", "max_pool", "avg_pool", "adaptive", "nearest",
+                     "linear", "pad", "batch_norm", "batch_norm", "instance", "group", "pixel", "fold"])
+    if name == "narrow_conv":
+        return narrow_convolution(p, dt, nd, groups)
     kernel = [r.choice([1, 2, 3]) for _ in range(nd)]
     stride, dilation = [r.choice([1, 2]) for _ in range(nd)], [r.choice([1, 1, 2]) for _ in range(nd)]
     padding = [r.choice([0, 1]) for _ in range(nd)]
