@@ -42,8 +42,8 @@ def numbers(tensor):
 
 
 def tolerances_of(code):
-    """What is cast to a wider dtype is as far off as the narrower: a compiler keeps casts of its own way, and long sums
-    of convolutions are rounded to either neighbour."""
+    """A value that is cast to a wider dtype is as far off as the narrower: a compiler keeps casts of its own way, and
+    long sums of convolutions are rounded to either neighbour."""
     convolves = any(instruction[0] == "op" and instruction[1].startswith("conv") for instruction in code)
     if os.environ.get("NXD_XLA_BACKEND") != "pjrt" and not convolves:
         return TOLERANCES

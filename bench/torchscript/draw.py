@@ -7,11 +7,12 @@ import pathlib
 import random
 import sys
 import warnings
+from typing import Optional, Tuple
 
 import batches
 import numpy
 import torch
-from torch import nn
+from torch import Tensor, nn
 from torch.nn import functional
 
 
@@ -175,6 +176,38 @@ class Branches(nn.Module):
         return y
 
 
+class Told(nn.Module):
+    """Told by flags and numbers, and may give nothing beside its result."""
+
+    def __init__(self, width):
+        super().__init__()
+        self.inner, self.other = nn.Linear(width, width), nn.Linear(width, width)
+
+    def forward(self, x, scale: float, times: int, twice: bool) -> Tuple[Tensor, Optional[Tensor]]:
+        y = self.inner(x) * scale + times
+        more: Optional[Tensor] = None
+        if twice:
+            more = self.other(y).tanh()
+        return y, more
+
+
+class Telling(nn.Module):
+    """Tells its mode, too."""
+
+    def __init__(self, width):
+        super().__init__()
+        self.first, self.second = Told(width), Told(width)
+
+    def forward(self, x):
+        y, more = self.first(x, 0.5, 1, self.training)
+        z, none = self.second(y, 1.0 / x.size(1), x.dim(), True)
+        if more is not None:
+            z = z + more
+        if none is not None:
+            z = z + none * (2.0 if self.training else 1.0)
+        return z
+
+
 ACTIVATIONS = [nn.GELU, nn.SiLU, nn.ReLU, nn.Tanh, nn.Hardswish, nn.ELU, nn.Mish, nn.Softplus, nn.PReLU]
 
 
@@ -193,7 +226,8 @@ def block(r, width):
         lambda: MultiHead(width, r.choice([1, 2, 4]), r.random() < 0.5),
         lambda: nn.TransformerEncoderLayer(width, 2, 2 * width, dropout=0.0, batch_first=True,
                                            norm_first=r.random() < 0.5),
-        lambda: WrittenOut(width, 2), lambda: Gated(width), lambda: Einsum(width), lambda: InPlace(width),
+        lambda: nn.TransformerEncoder(nn.TransformerEncoderLayer(width, 2, 2 * width, dropout=0.0, batch_first=True), 2),
+        lambda: Telling(width), lambda: WrittenOut(width, 2), lambda: Gated(width), lambda: Einsum(width), lambda: InPlace(width),
         Statistics, Shifted]
     made = r.choice(makers)()
     return Residual(made) if r.random() < 0.6 else made
@@ -233,6 +267,13 @@ def write(root, seed):
     with torch.no_grad():
         for parameter in net.parameters():
             parameter.add_(torch.randn_like(parameter) * 0.05)
+    # Behind blocks, and inside of some.
+    inside = {"TransformerEncoder": ["layers.0", "layers.0.norm1"], "Telling": ["first", "second.inner"]}
+    sizes["cuts"] = [f"blocks.{k}" for k in range(len(net.blocks) - 1)]
+    for k, each in enumerate(net.blocks):
+        made = getattr(each, "inner", each) if isinstance(each, Residual) else each
+        prefix = f"blocks.{k}.inner" if made is not each else f"blocks.{k}"
+        sizes["cuts"] += [f"{prefix}.{name}" for name in inside.get(type(made).__name__, [])]
     sizes["blocks"] = [type(getattr(each, "inner", each)).__name__ for each in net.blocks]
     if r.random() < 0.5:
         module = torch.jit.script(net)

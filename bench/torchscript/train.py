@@ -29,7 +29,7 @@ class Training:
         if form == "--pipeline":
             self.pipeline = nxd.ModulePipeline(
                 self.model, self.joined(0), num_microbatches=batches.UNITS, loss="MICROBATCHES",
-                pipeline_cuts=[r.choice(blocks[:-1])], broadcast_and_average_loss=1,
+                pipeline_cuts=[r.choice(self.sizes["cuts"])], broadcast_and_average_loss=1,
                 schedule=r.choice(["1F1B", "GPIPE", "ZERO_BUBBLE"]))
             self.root = self.pipeline.local_module
         if form in ("--pipeline", "--data-parallel"):

@@ -15,6 +15,7 @@
 #include <utility>
 
 #include "engine/models/torchscript_recurrence.h"
+#include "engine/models/torchscript_values.h"
 
 namespace nxd {
 namespace {
@@ -282,47 +283,6 @@ bool is_forward(const jit::Node& call) {
          std::end(kForwardNames);
 }
 
-bool is_tensor(const c10::TypePtr& type) { return type->kind() == c10::TypeKind::TensorType; }
-
-// None in the code is of the type that the submodule declares, such as that of a tuple.
-bool is_tensor_or_none(const jit::Value* value) {
-  if (value->mustBeNone()) return true;
-  if (const auto optional = value->type()->cast<c10::OptionalType>()) {
-    return is_tensor(optional->getElementType());
-  }
-  return is_tensor(value->type());
-}
-
-// Nothing for a type that is neither a tensor nor made of tuples of them.
-std::optional<size_t> tensors_in(const c10::TypePtr& type) {
-  if (is_tensor(type)) return 1;
-  const auto tuple = type->cast<c10::TupleType>();
-  if (!tuple) return std::nullopt;
-  size_t sum = 0;
-  for (const c10::TypePtr& element : tuple->elements()) {
-    const auto count = tensors_in(element);
-    if (!count) return std::nullopt;
-    sum += *count;
-  }
-  return sum;
-}
-
-// A value of the type, from the next ones of its tensors.
-jit::Value* assembled(jit::Graph& graph, const c10::TypePtr& type,
-                      at::ArrayRef<jit::Value*>& tensors) {
-  if (is_tensor(type)) {
-    jit::Value* const first = tensors.front();
-    tensors = tensors.slice(1);
-    return first;
-  }
-  const auto tuple = type->expect<c10::TupleType>();
-  std::vector<jit::Value*> parts;
-  for (const c10::TypePtr& element : tuple->elements()) {
-    parts.push_back(assembled(graph, element, tensors));
-  }
-  return graph.insertNode(graph.createTuple(parts, tuple->name() ? tuple : nullptr))->output();
-}
-
 // A recurrence whose layers drop nothing between them, in either mode.
 bool drops_nothing(const jit::Node& node) {
   const c10::FunctionSchema* schema = node.maybeSchema();
@@ -380,7 +340,7 @@ void TorchscriptForward::hand_out(jit::Node* call, Path path, size_t n_outputs) 
   const auto element = c10::OptionalType::create(c10::TensorType::get());
   std::vector<jit::Value*> given;
   for (jit::Value* const input : call->inputs().slice(1)) {
-    given.push_back(input->mustBeNone() ? graph.insertConstant(c10::IValue()) : input);
+    given.push_back(as_input(graph, input));
   }
   jit::Value* const inputs = graph.insertNode(graph.createList(element, given))->output();
   jit::Node* const made = graph.insertNode(graph.create(call_operator(), {callee, count, inputs}));
@@ -400,7 +360,7 @@ void TorchscriptForward::hand_out_calls() {
     if (!path || path->empty() || n_outputs.value_or(0) == 0) continue;
     if (!is_forward(*call)) continue;
     const auto inputs = call->inputs().slice(1);
-    if (std::all_of(inputs.begin(), inputs.end(), &is_tensor_or_none))
+    if (std::all_of(inputs.begin(), inputs.end(), &goes_as_tensor))
       hand_out(call, *std::move(path), *n_outputs);
   }
 }
@@ -539,7 +499,9 @@ void TorchscriptForward::find_modes() {
       const c10::Symbol kind = use.user->kind();
       const bool asks_each_run =
           kind == drop_operator() || kind == lstm_operator() || kind == recurrence_operator();
-      depends_on_mode_ = depends_on_mode_ || !(asks_each_run || drops_nothing(*use.user));
+      if (asks_each_run || drops_nothing(*use.user)) continue;
+      branch_paths_.push_back(path_of(*graph_, node->input()).value_or(Path()));
+      break;
     }
   }
 }

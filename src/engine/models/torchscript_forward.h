@@ -25,16 +25,16 @@ std::string forward_name(const torch::jit::Module& script);
 // loops, functions. Other methods of the module are part of the code, as they may call submodules,
 // too.
 //
-// A call is handed out where its inputs are tensors, or None, and its result has a fixed number of
-// tensors, in tuples or alone. Any other one, such as that of a submodule that takes a flag, is the
-// interpreter's. None is handed out where the code assigns attributes, or changes lists and
-// dictionaries in them: that would be done while the code is traced, and not when the trace is run.
-// Gradients of embeddings are dense, as optimizers and reductions take them.
+// A call is handed out where its inputs are tensors, flags, numbers or None, and its result has a
+// fixed number of tensors or None, in tuples or alone. Any other one, such as that of a submodule
+// that takes a list, is the interpreter's. None is handed out where the code assigns attributes, or
+// changes lists and dictionaries in them: that would be done while the code is traced, and not when
+// the trace is run. Gradients of embeddings are dense, as optimizers and reductions take them.
 class TorchscriptForward {
  public:
   using Path = std::vector<std::string>;  // names from the module down
   struct Hooks {
-    // Makes the call of callees()[callee]; an undefined input stands for None.
+    // Makes the call of callees()[callee]; an undefined tensor stands for None.
     std::function<std::vector<at::Tensor>(size_t callee, const std::vector<at::Tensor>& inputs,
                                           size_t n_outputs)>
         call;
@@ -51,9 +51,8 @@ class TorchscriptForward {
   const std::vector<Path>& callees() const { return callees_; }
   // Modules whose modes dropouts follow.
   const std::vector<Path>& mode_paths() const { return mode_paths_; }
-  // True if the code asks for a mode otherwise: a trace would have what it does in the mode of
-  // then.
-  bool depends_on_mode() const { return depends_on_mode_; }
+  // Modules whose modes the code asks for otherwise: a trace has what it does in the modes of then.
+  const std::vector<Path>& branch_paths() const { return branch_paths_; }
   // All that is run here, functions in their places.
   const torch::jit::Graph& graph() const { return *graph_; }
 
@@ -75,8 +74,7 @@ class TorchscriptForward {
   void find_modes();
 
   std::shared_ptr<torch::jit::Graph> graph_;
-  std::vector<Path> callees_, mode_paths_;
-  bool depends_on_mode_ = false;
+  std::vector<Path> callees_, mode_paths_, branch_paths_;
   PlacedConstants constants_;
   torch::jit::Code code_;
 };

@@ -17,6 +17,7 @@
 #include "engine/models/torchscript_casts.h"
 #include "engine/models/torchscript_forward.h"
 #include "engine/models/torchscript_random.h"
+#include "engine/models/torchscript_values.h"
 #include "engine/module/attributes.h"
 #include "engine/module/buffers.h"
 #include "engine/module/call_path.h"
@@ -68,7 +69,10 @@ class TorchscriptModule : public Module, public BufferHolder, public AttributeHo
   };
   TorchscriptModule(const LayerContext& at, jit::Module script, Known& known);
 
-  bool is_leaf() const override { return callees_.empty() || (code_ && code_->depends_on_mode()); }
+  bool is_leaf() const override { return callees_.empty(); }
+  void add_branch_modes(std::vector<bool>& modes) const override {
+    for (const TorchscriptModule* module : branches_) modes.push_back(module->training());
+  }
   bool counts_outputs() const override { return true; }
   void set_site(const std::string& path) override { site_ = path; }
   const jit::Module& script() const { return script_; }
@@ -114,8 +118,9 @@ class TorchscriptModule : public Module, public BufferHolder, public AttributeHo
   jit::Module script_;
   std::string site_;
   std::unique_ptr<TorchscriptForward> code_;
-  std::vector<TorchscriptModule*> callees_;  // of the calls that are made here: of this tree
-  std::vector<TorchscriptModule*> modes_;    // that its dropouts follow
+  std::vector<TorchscriptModule*> callees_;   // of the calls that are made here: of this tree
+  std::vector<TorchscriptModule*> modes_;     // that its dropouts follow
+  std::vector<TorchscriptModule*> branches_;  // whose modes its code asks for otherwise
   std::vector<HeldParameter> held_;
   bool has_found_held_ = false;
   std::vector<std::string> tensors_;  // attributes that are neither parameters nor buffers
@@ -285,6 +290,7 @@ void TorchscriptModule::read_code() {
   code_ = std::make_unique<TorchscriptForward>(script_);
   for (const auto& path : code_->callees()) callees_.push_back(module_at(path));
   for (const auto& path : code_->mode_paths()) modes_.push_back(module_at(path));
+  for (const auto& path : code_->branch_paths()) branches_.push_back(module_at(path));
 }
 
 void TorchscriptModule::fill_slots(at::Device device) {
@@ -350,12 +356,6 @@ const c10::FunctionSchema& TorchscriptModule::schema() const {
   return script_.get_method(forward_name(script_)).function().getSchema();
 }
 
-bool takes_tensor(const c10::TypePtr& type) {
-  const auto* optional = type->castRaw<c10::OptionalType>();
-  const c10::TypeKind kind = (optional ? optional->getElementType() : type)->kind();
-  return kind == c10::TypeKind::TensorType || kind == c10::TypeKind::AnyType;
-}
-
 std::vector<c10::IValue> TorchscriptModule::arguments(const Tensors& inputs) const {
   const auto& declared = schema().arguments();
   const size_t most = declared.size() - 1;
@@ -368,24 +368,39 @@ std::vector<c10::IValue> TorchscriptModule::arguments(const Tensors& inputs) con
   std::vector<c10::IValue> out;
   for (size_t i = 0; i < inputs.size(); ++i) {
     const c10::Argument& argument = declared[i + 1];
-    check_argument(!inputs[i].defined() || takes_tensor(argument.type()), class_name(), ": input ",
-                   i, ": expected a forward that takes a tensor there, its ", argument.name(),
-                   " is of type ", argument.type()->annotation_str(),
-                   "; write a module around it that makes one of tensors");
-    out.push_back(inputs[i].defined() ? c10::IValue(inputs[i]) : c10::IValue());
+    std::optional<c10::IValue> given = argument_of(inputs[i], argument.type());
+    check_argument(given.has_value(), class_name(), ": input ", i, ": the forward's ",
+                   argument.name(), " is of type ", argument.type()->annotation_str(),
+                   "; expected a tensor without dimensions on the CPU, of BOOL for a flag, I64 or "
+                   "F64 for a number, and for other types a module around it that makes one of "
+                   "tensors; got ",
+                   inputs[i].scalar_type(), " of shape ", inputs[i].sizes());
+    out.push_back(*std::move(given));
   }
   return out;
 }
 
 // Tensors of a result, which may be one, or tuples, lists and dictionaries of them: these give
 // their values in the order in which they were put in. Each has the path that leads to it. None is
-// no output.
+// no output, unless the result is made of tuples and as many are asked for as it has places.
 class Outputs {
  public:
   Outputs(const c10::IValue& result, const c10::TypePtr& type, const std::string& class_name)
-      : class_name_(class_name) {
+      : class_name_(class_name), places_(type ? tensors_in(type) : std::nullopt) {
     // A tensor that is in nothing is a list of one.
     add(result, type, result.isTensor() ? "0" : "");
+  }
+
+  void leave_none_out(size_t wanted) {
+    if (places_ == wanted) return;
+    size_t kept = 0;
+    for (size_t i = 0; i < tensors.size(); ++i) {
+      if (!tensors[i].defined()) continue;
+      tensors[kept] = tensors[i];
+      paths[kept++] = paths[i];
+    }
+    tensors.resize(kept);
+    paths.resize(kept);
   }
 
   Tensors tensors;
@@ -417,7 +432,11 @@ class Outputs {
                                            : std::to_string(key.isInt() ? key.toInt() : place)));
         ++place;
       }
-    } else if (!value.isNone()) {
+    } else if (value.isNone()) {
+      if (!is_none_for_tensor(value, type)) return;
+      tensors.emplace_back();
+      paths.push_back(path);
+    } else {
       fail(NXD_ERROR_UNSUPPORTED, class_name_, ": expected an output of tensors, or tuples, lists ",
            "and dictionaries of them, the forward gives ", value.tagKind(),
            path.empty() ? "" : " at ", path);
@@ -434,6 +453,7 @@ class Outputs {
   }
 
   const std::string& class_name_;
+  const std::optional<size_t> places_;
 };
 
 c10::IValue TorchscriptModule::run_code(std::vector<c10::IValue> arguments, at::Device device) {
@@ -484,6 +504,7 @@ Tensors TorchscriptModule::run(const Tensors& inputs, size_t n_outputs, at::Devi
   }
   const auto& returned = schema().returns();
   Outputs outputs(result, returned.empty() ? nullptr : returned[0].type(), class_name());
+  outputs.leave_none_out(n_outputs);
   name_outputs(std::move(outputs.paths));
   const size_t count = outputs.tensors.size(),
                wanted = n_outputs == kAllOutputs ? count : n_outputs;

@@ -163,9 +163,9 @@ at::Device device_of_run(const Module& module, const std::vector<at::Tensor>& in
   std::optional<at::Device> device = device_of_values(module);
   if (device && device->is_meta()) return cpu;
   for (size_t i = 0; i < inputs.size(); ++i) {
-    if (!inputs[i].defined()) continue;
+    // A number of the host's mixes with both.
+    if (!inputs[i].defined() || (inputs[i].dim() == 0 && inputs[i].is_cpu())) continue;
     if (!device) device = inputs[i].device();
-    // A number mixes with both.
     const bool fits = inputs[i].device() == *device || (inputs[i].dim() == 0 && !device->is_cpu());
     check_argument(fits, module.class_name(), ": input ", i, ": expected a tensor on ",
                    device->str(), ", got one of shape ", inputs[i].sizes(), " on ",

@@ -49,7 +49,7 @@ class Module : public std::enable_shared_from_this<Module> {
   const std::shared_ptr<Context>& context() const { return context_; }
   const std::string& class_name() const { return class_name_; }
   bool training() const { return training_; }
-  void set_training(bool training);  // with all modules below
+  virtual void set_training(bool training);  // with all modules below
   void set_own_training(bool training) { training_ = training; }
 
   // True if calls keep their inputs alone and run the forward again in backward; see
@@ -74,6 +74,8 @@ class Module : public std::enable_shared_from_this<Module> {
   // True if a trace calls it as one node. It need not where the forward only calls modules,
   // operators, and functions that go through call_opaque: a trace records these one by one.
   virtual bool is_leaf() const { return true; }
+  // Appends the modes that what the forward calls depends on: a trace has what it calls in these.
+  virtual void add_branch_modes(std::vector<bool>& modes) const { (void)modes; }
 
   // True if the forward knows itself how many outputs it has.
   virtual bool counts_outputs() const { return false; }

@@ -10,13 +10,21 @@ namespace {
 
 class Container : public Module, public BufferHolder {
  public:
-  using Module::Module;
+  explicit Container(std::shared_ptr<Module> whole)
+      : Module(whole->context(), whole->class_name()), whole_(std::move(whole)) {}
+  void set_training(bool training) override {
+    Module::set_training(training);
+    whole_->set_training(training);
+  }
 
  protected:
   Tensors forward(const Tensors&, size_t) override {
     fail(NXD_ERROR_UNSUPPORTED, class_name(),
          ": a stage's part of a model holds parameters and cannot be run itself");
   }
+
+ private:
+  const std::shared_ptr<Module> whole_;
 };
 
 // The part of the full tree that a local module takes over.
@@ -83,7 +91,7 @@ void copy_into(Module& local, const Module& module, const std::string& path,
       local.add_child(name, child);
       continue;
     }
-    auto copy = std::make_shared<Container>(child->context(), child->class_name());
+    auto copy = std::make_shared<Container>(child);
     share_buffers(*copy, *child, selection);
     copy_into(*copy, *child, child_path, selection);
     local.add_child(name, std::move(copy));
@@ -118,6 +126,11 @@ std::shared_ptr<LocalModule> LocalModule::create(
   share_buffers(*root, *model, selection);
   copy_into(*root, *model, "", selection);
   return root;
+}
+
+void LocalModule::set_training(bool training) {
+  Module::set_training(training);
+  model_->set_training(training);
 }
 
 Module::Tensors LocalModule::forward(const Tensors&, size_t) {

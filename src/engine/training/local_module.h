@@ -28,6 +28,8 @@ class LocalModule : public Module, public BufferHolder {
   LocalModule(std::shared_ptr<Module> model, const std::string& class_name);
 
   const Module& model() const { return *model_; }
+  // Also of the parts in other stages: what each rank traces.
+  void set_training(bool training) override;
 
  protected:
   Tensors forward(const Tensors& inputs, size_t n_outputs) override;

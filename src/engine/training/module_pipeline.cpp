@@ -50,6 +50,23 @@ class EvaluationScope {
   std::vector<char> flags_;
 };
 
+void add_branch_modes(const Module& module, std::vector<bool>& modes) {
+  module.add_branch_modes(modes);
+  for (const auto& [name, child] : module.children()) add_branch_modes(*child, modes);
+}
+
+std::vector<bool> branch_modes(const Module& root) {
+  std::vector<bool> modes;
+  add_branch_modes(root, modes);
+  return modes;
+}
+
+uint32_t digest_of(const std::vector<bool>& modes) {
+  Hash hash;
+  for (const bool training : modes) hash.add(training ? 1 : 0);
+  return hash.folded();
+}
+
 uint32_t type_digest(const at::Tensor& tensor) {
   Hash hash;
   hash.add(static_cast<uint64_t>(tensor.scalar_type()));
@@ -98,6 +115,7 @@ ModulePipeline::Signature ModulePipeline::check_inputs(const Module::Tensors& in
   Signature signature;
   signature.autocast = autocast_dtype();
   signature.training = root_->training();
+  signature.branch_modes = branch_modes(*root_);
   const int64_t parts = options_.shape.microbatches;
   for (size_t i = 0; i < inputs.size(); ++i) {
     const at::Tensor& input = inputs[i];
@@ -244,6 +262,8 @@ void ModulePipeline::add_sizes(Proposal& proposal, const Module::Tensors& inputs
                                bool training) const {
   proposal.same("training (1) or evaluation (0)", training ? 1 : 0)
       .same("automatic casts", static_cast<double>(autocast_dtype()))
+      .same_digest("the modes (training or evaluation) of modules that branch on them",
+                   digest_of(branch_modes(*root_)))
       .same("num_inputs", static_cast<double>(inputs.size()));
   const auto& names = options_.trace.input_names;
   for (size_t i = 0; i < names.size(); ++i) {

@@ -74,6 +74,7 @@ class ModulePipeline {
     std::vector<int> dtypes;                   // -1: left out
     nxd_dtype_t autocast = NXD_DTYPE_INVALID;
     bool training = true;  // callbacks may look at it
+    std::vector<bool> branch_modes;
     bool operator==(const Signature&) const = default;
   };
 

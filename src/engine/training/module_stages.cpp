@@ -147,8 +147,10 @@ void ModuleStages::begin_run(bool training) {
   if (failure_) std::rethrow_exception(std::exchange(failure_, nullptr));
   for (const StageExecutor& executor : executors_) {
     for (const NamedParameter& entry : executor.parameters()) {
-      check_state(!entry.parameter->tensor().is_meta(), "parameter ", entry.name,
-                  ": it has no values, since it is on the meta device");
+      check_state(
+          !entry.parameter->tensor().is_meta(), "parameter ", entry.name,
+          ": it has no values here: it is on the meta device, or no stage of this rank used "
+          "it when the model was cut, and a forward has to use the same in every mode");
     }
   }
   on_recorded_device_ = uses_recorded_device();

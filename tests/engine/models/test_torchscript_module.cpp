@@ -32,9 +32,6 @@ jit::Module chain(at::ScalarType dtype = at::kDouble, const char* bend = "torch.
   return made;
 }
 
-// XLA rounds its products of F64 in another order.
-double rounding() { return is_compiled() ? 1e-13 : 0; }
-
 void as_libtorch_runs_it(void**) {
   const File file(chain());
   const Wanted wanted = run_by_libtorch(file.path, 4);
@@ -430,9 +427,10 @@ void refused(void**) {
                      "TorchScript forward failed");
     const Module takes_flag = load(ctx, flagged.path);
     nxd_tensor_t* both[] = {x.get(), x.get()};
-    NXD_TEST_REFUSED(nxd_module_forward(takes_flag.get(), both, 2, &y, 1), argument,
-                     "Flag: input 1: expected a forward that takes a tensor there, its twice is of "
-                     "type bool");
+    NXD_TEST_REFUSED(
+        nxd_module_forward(takes_flag.get(), both, 2, &y, 1), argument,
+        "Flag: input 1: the forward's twice is of type bool; expected a tensor without "
+        "dimensions on the CPU, of BOOL");
     NXD_TEST_REFUSED(nxd_model_save_torchscript(raises.get(), nullptr), argument, "path");
     NXD_TEST_REFUSED(nxd_model_save_torchscript(nullptr, text.c_str()), argument, "root");
     NXD_TEST_OK(nxd_module_create(ctx, "Own", nullptr, nullptr, nullptr, &out));

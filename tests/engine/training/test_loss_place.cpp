@@ -160,9 +160,6 @@ nxd_pp_options_t cut_in_two(const char* loss_path) {
   return options;
 }
 
-// XLA rounds its products of F64 in another order.
-double rounding() { return is_compiled() ? 1e-13 : 0; }
-
 // A run's losses and outputs are the plain forward's of each microbatch, in its order.
 void check_evaluated(nxd_pp_t* pp, const std::string& path, int rank, int64_t count) {
   const std::vector<Plain> wanted = [&] {
