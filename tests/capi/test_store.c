@@ -215,10 +215,10 @@ static void tcp(void** state) {
 static void tcp_bound(void** state) {
   (void)state;
   nxd_store_t* store = NULL;
-  OK(nxd_store_create_tcp("127.0.0.1", 0, 1, 100, &store));
+  OK(nxd_store_create_tcp("127.0.0.1", 0, 1, 2000, &store));
   size_t size;
   REFUSED(nxd_store_get(store, "absent", 3600000, NULL, 0, &size), NXD_ERROR_TIMEOUT,
-          "\"absent\" was not set within 100 ms, the store's own timeout");
+          "\"absent\" was not set within 2000 ms, the store's own timeout");
   REFUSED(nxd_store_get(store, "absent", 20, NULL, 0, &size), NXD_ERROR_TIMEOUT, "within 20 ms");
   nxd_store_destroy(store);
 }

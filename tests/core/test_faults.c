@@ -18,7 +18,7 @@
 
 #include "support/ranks.h"
 
-enum { kTimeoutMs = 2000 };
+enum { kTimeoutMs = 3000 };
 
 static double now_ms(void) {
   struct timespec t;

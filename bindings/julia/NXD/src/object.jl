@@ -55,7 +55,19 @@ function release(x::Object)
     nothing
 end
 
-collect_object(x::Object) = release(x)
+collect_object(x::Object) = undisturbed(() -> release(x))
+
+# An interrupt ends a finalizer wherever it is, and Julia goes on without it: here it comes when all
+# is done.
+function undisturbed(f)
+    Base.sigatomic_begin()
+    try
+        f()
+    finally
+        Base.sigatomic_end()
+    end
+    nothing
+end
 
 Base.cconvert(::Type{Ptr{H}}, x::Object{H}) where {H} = x
 Base.unsafe_convert(::Type{Ptr{H}}, x::Object{H}) where {H} = handle(x)

@@ -107,8 +107,9 @@ function map_array(managed)
 end
 
 # Native, and safe in a finalizer: it lets go of the tensor's memory and takes no lock.
-give_back(a::MappedArray) =
+give_back(a::MappedArray) = undisturbed() do
     ccall(unsafe_load(a.managed).deleter, Cvoid, (Ptr{DLManagedTensor},), a.managed)
+end
 
 function is_contiguous_tensor(t)
     dims, steps, expected = size(t), strides(t), 1

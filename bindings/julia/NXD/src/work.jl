@@ -44,7 +44,7 @@ end
 
 # Destroying a work that runs would wait for it, which a finalizer must not: it is looked at again
 # at the next collection, and keeps its arrays until then.
-function collect_object(work::Work)
+collect_object(work::Work) = undisturbed() do
     work.handle == C_NULL && return
     done = Ref{Int32}(0)
     if nxd_work_test(work.handle, done) == NXD_OK && done[] == 0
@@ -52,5 +52,4 @@ function collect_object(work::Work)
     else
         release(work)
     end
-    nothing
 end

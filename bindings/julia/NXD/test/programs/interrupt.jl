@@ -2,16 +2,23 @@
 using NXD
 Base.exit_on_sigint(false)
 
-"Sends this process a SIGINT soon, from outside."
-soon() = run(`sh -c "(sleep 1; kill -INT $(getpid())) &"`)
+"""
+Sends this process a SIGINT soon, from outside; another one later while the file is there, for Julia
+loses one that comes in a finalizer.
+"""
+soon(file) = run(`sh -c "(sleep 1; while [ -e $file ]; do kill -INT $(getpid()); sleep 10; done) &"`)
 
 function interrupted(f, what)
+    file = tempname()
     try
-        soon()
+        touch(file)
+        soon(file)
         f()
         println(what, ": not interrupted")
     catch e
         println(what, ": ", typeof(e))
+    finally
+        rm(file)
     end
     flush(stdout)
 end
