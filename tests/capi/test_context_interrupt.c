@@ -8,6 +8,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/socket.h>
+#include <time.h>
 #include <unistd.h>
 
 #include "support/ranks.h"
@@ -16,14 +17,21 @@
 #include "support/check.h"
 
 /* A call that this thread makes while it is armed is interrupted with the status, the third time
- * that the callback is asked. */
+ * that the callback is asked, and not before that time. */
 static _Thread_local int is_callers;
 static _Thread_local nxd_status_t armed;
 static _Thread_local int asked;
+static _Thread_local double not_before_ms;
+
+static double now_ms(void) {
+  struct timespec now;
+  clock_gettime(CLOCK_MONOTONIC, &now);
+  return (double)now.tv_sec * 1e3 + (double)now.tv_nsec / 1e6;
+}
 
 static nxd_status_t interrupt(void* user_data) {
   NXD_TEST_CHECK(is_callers && *(int*)user_data == 17);
-  return armed != NXD_OK && ++asked >= 3 ? armed : NXD_OK;
+  return armed != NXD_OK && ++asked >= 3 && now_ms() >= not_before_ms ? armed : NXD_OK;
 }
 
 static int interrupt_data = 17;
@@ -161,6 +169,28 @@ static void while_peer_waits(nxd_context_t* ctx, int rank, int size, void* unuse
 static void test_while_peer_waits(void** state) {
   (void)state;
   run_ranks(3, while_peer_waits);
+}
+
+/* A call whose time is over still asks while it finds out who is to blame. */
+static void past_timeout(nxd_context_t* ctx, int rank, int size, void* unused) {
+  (void)size;
+  (void)unused;
+  enum { kTimeoutMs = 8000 };
+  nxd_group_t* world = world_of(ctx);
+  if (rank == 0) {
+    NXD_TEST_OK(nxd_group_set_timeout(world, kTimeoutMs));
+    arm(NXD_ERROR_USER);
+    not_before_ms = now_ms() + kTimeoutMs + 50;
+    NXD_TEST_REFUSED(nxd_barrier(world), NXD_ERROR_USER, "interrupted");
+    not_before_ms = 0;
+    arm(NXD_OK);
+  }
+  pthread_barrier_wait(&meet);
+}
+
+static void test_past_timeout(void** state) {
+  (void)state;
+  run_ranks(2, past_timeout);
 }
 
 /* Making a group means making connections; the peer makes the group later. */
@@ -306,9 +336,9 @@ static void test_join_without_server(void** state) {
 
 int main(void) {
   const struct CMUnitTest tests[] = {
-      cmocka_unit_test(test_each_call),          cmocka_unit_test(test_while_peer_waits),
-      cmocka_unit_test(test_connecting),         cmocka_unit_test(test_work_wait),
-      cmocka_unit_test(test_behind_work),        cmocka_unit_test(test_join),
-      cmocka_unit_test(test_join_without_server)};
+      cmocka_unit_test(test_each_call),    cmocka_unit_test(test_while_peer_waits),
+      cmocka_unit_test(test_past_timeout), cmocka_unit_test(test_connecting),
+      cmocka_unit_test(test_work_wait),    cmocka_unit_test(test_behind_work),
+      cmocka_unit_test(test_join),         cmocka_unit_test(test_join_without_server)};
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -14,6 +14,7 @@
 #include <system_error>
 #include <utility>
 
+#include "core/base/above_stdio.h"
 #include "core/base/open_directory.h"
 #include "core/checkpoint/file.h"
 
@@ -110,10 +111,10 @@ DirectoryLock::DirectoryLock(const std::string& directory) {
   const std::string path = directory + "/.lock";
   check_replaceable(path);
   constexpr int kFlags = O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK;
-  fd_ = ::open(path.c_str(), O_WRONLY | O_CREAT | kFlags, 0666);
+  fd_ = above_stdio(::open(path.c_str(), O_WRONLY | O_CREAT | kFlags, 0666));
   const std::error_code denied = last_error_code();
   const bool is_reader = fd_ < 0 && denied.value() == EACCES;
-  if (is_reader) fd_ = ::open(path.c_str(), O_RDONLY | kFlags);
+  if (is_reader) fd_ = above_stdio(::open(path.c_str(), O_RDONLY | kFlags));
   if (fd_ < 0) check_io(denied, path, "open");
   if (::flock(fd_, LOCK_EX | LOCK_NB) == 0) return;
   const std::error_code error = last_error_code();

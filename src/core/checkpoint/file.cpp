@@ -14,6 +14,7 @@
 #include <utility>
 #include <vector>
 
+#include "core/base/above_stdio.h"
 #include "core/base/blocked_signals.h"
 #include "core/base/open_directory.h"
 #include "core/base/regular_file.h"
@@ -77,7 +78,7 @@ std::string link_of(int fd) { return text("/proc/self/fd/", fd); }
 
 // The open of a FIFO would wait for its other end, that of some devices for a carrier.
 InputFile::InputFile(const std::string& path) : path_(path) {
-  fd_ = ::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOCTTY);
+  fd_ = above_stdio(::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOCTTY));
   if (fd_ < 0) fail_io(path, "open");
   struct stat status = {};
   if (::fstat(fd_, &status) != 0) {
@@ -151,7 +152,7 @@ AtomicFile::AtomicFile(const std::string& path, Checksum* checksum)
   stem_ = (slash == std::string::npos ? "" : path.substr(0, slash + 1)) + temporary_stem(name);
   remove_abandoned(directory_, temporary_stem(name));
   // Not mkostemp: it gives no access to others, while a checkpoint is a file like any other.
-  fd_ = ::open(directory_.c_str(), O_WRONLY | O_TMPFILE | O_CLOEXEC, 0666);
+  fd_ = above_stdio(::open(directory_.c_str(), O_WRONLY | O_TMPFILE | O_CLOEXEC, 0666));
   if (fd_ >= 0 && ::access(link_of(fd_).c_str(), F_OK) == 0) return;
   if (fd_ >= 0) ::close(std::exchange(fd_, -1));
   create_named();
@@ -166,7 +167,7 @@ std::string AtomicFile::next_name() const {
 void AtomicFile::create_named() {
   for (;;) {
     temporary_ = next_name();
-    fd_ = ::open(temporary_.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
+    fd_ = above_stdio(::open(temporary_.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666));
     if (fd_ < 0 && errno == EEXIST) continue;
     if (fd_ < 0) fail_io(path_, "create a temporary file beside it");
     // Until the lock is taken another writer may take the file for abandoned. No writer does on

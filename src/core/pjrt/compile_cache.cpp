@@ -12,12 +12,13 @@
 #include <mutex>
 #include <set>
 #include <string_view>
-#include <thread>
 #include <utility>
 #include <vector>
 
+#include "core/base/above_stdio.h"
 #include "core/base/environment.h"
 #include "core/base/log.h"
+#include "core/base/sleep.h"
 #include "core/base/text_stream.h"
 #include "core/checkpoint/digest.h"
 #include "core/checkpoint/directory.h"
@@ -250,7 +251,8 @@ std::shared_ptr<CompileCache::Lock> CompileCache::lock(const std::string& key) c
   const auto start = std::chrono::steady_clock::now();
   const std::chrono::milliseconds bound(env::timeout_ms());
   for (bool told = false;;) {
-    const int fd = ::open(path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0600);
+    const int fd =
+        above_stdio(::open(path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0600));
     if (fd < 0) return nullptr;
     auto held = std::make_shared<OpenFile>(fd);
     if (::flock(fd, LOCK_EX | LOCK_NB) == 0) {
@@ -266,7 +268,7 @@ std::shared_ptr<CompileCache::Lock> CompileCache::lock(const std::string& key) c
       log(NXD_LOG_INFO, "compile cache: waiting for another process, which compiles this program");
     }
     told = true;
-    std::this_thread::sleep_for(std::chrono::milliseconds(10));
+    sleep_for(std::chrono::milliseconds(10));
   }
 }
 

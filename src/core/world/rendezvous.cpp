@@ -7,12 +7,12 @@
 #include <algorithm>
 #include <chrono>
 #include <random>
-#include <thread>
 #include <unordered_map>
 #include <vector>
 
 #include "core/base/environment.h"
 #include "core/base/proc_file.h"
+#include "core/base/sleep.h"
 #include "core/base/text_stream.h"
 #include "core/comm/monitor/failure_registry.h"
 #include "core/comm/net/socket.h"
@@ -224,11 +224,11 @@ void wait_for_readers(Store& store, const Announcement& announcement, int64_t ti
   const Deadline deadline =
       Deadline::after_ms(std::min<int64_t>(timeout_share(timeout_ms, 1, 4), 1000));
   while (store.add(kReaders, 0) < announcement.readers && !deadline.expired()) {
-    std::this_thread::sleep_for(std::chrono::milliseconds(5));
+    sleep_for(std::chrono::milliseconds(5));
   }
 }
 
-[[noreturn]] void fail_with(const std::string& announcement, int size) {
+[[noreturn]] void fail_with(const std::string& announcement, int rank, int size) {
   TextReader in(announcement);
   nxd_status_t status = NXD_OK;
   std::string message;
@@ -240,6 +240,10 @@ void wait_for_readers(Store& store, const Announcement& announcement, int64_t ti
   in.get();
   std::getline(in, message);
   check_stream(in);
+  // Rank 0 has written it down, and the rank that it missed may read it.
+  if (status == NXD_ERROR_TIMEOUT && root_rank == rank) {
+    message += "; this rank came after rank 0 had given up";
+  }
   throw Error(status, message, {root_rank, 0, "", ""});
 }
 
@@ -383,7 +387,7 @@ WorldFacts join_world(const RankInfo& m, int64_t timeout_ms) {
         throw;
       }
     }();
-    if (!announcement.good()) fail_with(announcement.text, m.size);
+    if (!announcement.good()) fail_with(announcement.text, m.rank, m.size);
     return or_leave(*store, m.rank, [&] {
       WorldFacts world = parse_world(announcement.text, m.rank, m.size);
       world.store = store;

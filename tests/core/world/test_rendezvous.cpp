@@ -242,6 +242,18 @@ void reason_outlives_rank_0(void**) {
   }
 }
 
+// A rank that rank 0 has missed is told that it was late.
+void too_late(void**) {
+  auto members = members_of({"", ""});
+  for (const size_t rank : {0, 1}) {
+    const Outcome outcome = join_all({members[rank]}, 400)[0];
+    assert_int_equal(outcome.status, NXD_ERROR_TIMEOUT);
+    assert_int_equal(outcome.root_rank, 1);
+    const bool told = outcome.message.find("came after rank 0 had given up") != std::string::npos;
+    if (told != (rank == 1)) fail_msg("%s", outcome.message.c_str());
+  }
+}
+
 // A store on a Unix socket of this host is a store like any other, and its name ends with it.
 void local_socket(void**) {
   const std::string name = "nxd-test-" + std::to_string(getpid());
@@ -476,6 +488,7 @@ int main() {
       cmocka_unit_test(large_groups_differ),
       cmocka_unit_test(transports_differ),
       cmocka_unit_test(reason_outlives_rank_0),
+      cmocka_unit_test(too_late),
       cmocka_unit_test(local_socket),
       cmocka_unit_test(unreadable_world),
       cmocka_unit_test(unreadable_rank),

@@ -3,9 +3,9 @@
 #include <algorithm>
 #include <exception>
 #include <new>
-#include <thread>
 
 #include "core/base/log.h"
+#include "core/base/sleep.h"
 #include "core/comm/monitor/blocked_callers.h"
 #include "core/comm/monitor/wait_clock.h"
 #include "core/comm/store/store_rate_limit.h"
@@ -431,6 +431,7 @@ void GroupMonitor::timed_out(int awaited) {
   for (;;) {
     failures.poll();
     check_running();
+    poll_interrupt();
     shared_->serve();
     const int64_t waited = waited_ms(call);
     if (waited >= grace) {
@@ -446,7 +447,7 @@ void GroupMonitor::timed_out(int awaited) {
     const milliseconds usual(std::clamp<int64_t>(timeout_share(call.timeout_ms_, 1, 50), 2, 20));
     const milliseconds spared(std::min(store_pause(shared_->world_size, kRequestsPerPoll),
                                        milliseconds(timeout_share(call.timeout_ms_, 1, 8))));
-    std::this_thread::sleep_for(std::max(usual, spared));
+    sleep_for(std::max(usual, spared));
   }
 }
 

@@ -16,6 +16,7 @@
 #include "core/base/error.h"
 #include "core/base/fork_closed.h"
 #include "core/base/log.h"
+#include "core/base/sleep.h"
 #include "core/base/start_thread.h"
 
 namespace nxd {
@@ -341,7 +342,7 @@ Fd Connector::Dial::wait(milliseconds duration) {
   for (;;) {
     const milliseconds left(until.remaining_ms());
     if (stage_ == Stage::kPausing) {
-      std::this_thread::sleep_for(std::min(left, milliseconds(pause_.remaining_ms())));
+      sleep_for(std::min(left, milliseconds(pause_.remaining_ms())));
       if (pause_.expired()) connect();
     } else if (!ready(fd_.get(), stage_ == Stage::kConnecting ? POLLOUT : POLLIN, left)) {
       return Fd();

@@ -17,9 +17,9 @@
 #include <cstddef>
 #include <cstring>
 #include <memory>
-#include <thread>
 
 #include "core/base/error.h"
+#include "core/base/sleep.h"
 #include "core/comm/net/interrupt.h"
 
 namespace nxd {
@@ -243,8 +243,7 @@ Fd connect_tcp(const std::string& host, int port, const Deadline& deadline) {
       fail(NXD_ERROR_TIMEOUT, "no store answers at ", host, ":", port, ": ", why);
     }
     InterruptScope::check();
-    std::this_thread::sleep_for(
-        std::min(pause, std::chrono::milliseconds(deadline.remaining_ms())));
+    sleep_for(std::min(pause, std::chrono::milliseconds(deadline.remaining_ms())));
     pause = std::min(pause * 2, std::chrono::milliseconds(200));
   }
 }
@@ -284,8 +283,7 @@ Fd connect_local(const std::string& name, const Deadline& deadline) {
     if (deadline.expired()) {
       fail(NXD_ERROR_TIMEOUT, "no store answers at the Unix socket @", name, " of this host");
     }
-    std::this_thread::sleep_for(
-        std::min(pause, std::chrono::milliseconds(deadline.remaining_ms())));
+    sleep_for(std::min(pause, std::chrono::milliseconds(deadline.remaining_ms())));
     pause = std::min(pause * 2, std::chrono::milliseconds(100));
   }
 }

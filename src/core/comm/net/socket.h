@@ -6,6 +6,7 @@
 #include <string>
 #include <vector>
 
+#include "core/base/above_stdio.h"
 #include "core/base/blocked_signals.h"
 #include "core/comm/net/deadline.h"
 
@@ -15,7 +16,7 @@ namespace nxd {
 class Fd {
  public:
   Fd() = default;
-  explicit Fd(int fd) : fd_(fd) {}
+  explicit Fd(int fd) noexcept : fd_(above_stdio(fd)) {}
   Fd(Fd&& other) noexcept : fd_(other.release()) {}
   Fd& operator=(Fd&& other) noexcept;
   Fd(const Fd&) = delete;

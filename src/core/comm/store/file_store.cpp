@@ -9,10 +9,11 @@
 #include <cerrno>
 #include <csignal>
 #include <cstring>
-#include <thread>
 
+#include "core/base/above_stdio.h"
 #include "core/base/blocked_signals.h"
 #include "core/base/hash.h"
+#include "core/base/sleep.h"
 #include "core/comm/net/interrupt.h"
 #include "core/comm/store/store_timeout.h"
 
@@ -69,7 +70,7 @@ class FileStore::Lock {
              "lock for ",
              bound_ms, " ms, and may be stopped");
       }
-      std::this_thread::sleep_for(pause);
+      sleep_for(pause);
       pause = std::min(pause * 2, kLongestLockPause);
     }
   }
@@ -86,7 +87,7 @@ class FileStore::Lock {
 };
 
 FileStore::FileStore(std::string path) : path_(std::move(path)) {
-  fd_ = ::open(path_.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0600);
+  fd_ = above_stdio(::open(path_.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0600));
   if (fd_ < 0) fail_io("cannot open");
   try {
     Lock lock(*this, LOCK_SH);

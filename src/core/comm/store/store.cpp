@@ -1,8 +1,7 @@
 #include "core/comm/store/store.h"
 
-#include <thread>
-
 #include "core/base/environment.h"
+#include "core/base/sleep.h"
 #include "core/comm/net/interrupt.h"
 
 namespace nxd {
@@ -28,7 +27,7 @@ std::optional<std::string> Store::wait(const std::string& key, const Deadline& d
     const auto now = Deadline::Clock::now();
     if (now >= deadline.at()) return std::nullopt;
     const auto left = std::chrono::ceil<microseconds>(deadline.at() - now);
-    std::this_thread::sleep_for(std::min(pause, left));
+    sleep_for(std::min(pause, left));
     pause = std::min(pause * 3 / 2, microseconds(longest_pause));
   }
 }

@@ -1,8 +1,8 @@
 #include "core/comm/store/tcp_store.h"
 
 #include <chrono>
-#include <thread>
 
+#include "core/base/sleep.h"
 #include "core/comm/net/interrupt.h"
 #include "core/comm/store/store_timeout.h"
 
@@ -66,7 +66,7 @@ Fd TcpStore::connect(const Deadline& deadline) {
            " closes its connections: it is no store of libnxd's or torch's, or serves too many");
     }
     InterruptScope::check();
-    std::this_thread::sleep_for(kPause);
+    sleep_for(kPause);
   }
 }
 

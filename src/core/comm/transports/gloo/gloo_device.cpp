@@ -9,6 +9,7 @@
 #include <new>
 #include <type_traits>
 
+#include "core/base/above_stdio.h"
 #include "core/base/blocked_signals.h"
 #include "core/base/error.h"
 #include "core/comm/net/silenced_listener.h"
@@ -81,6 +82,7 @@ std::shared_ptr<Device> make_gloo_device(const std::string& address) {
   try {
     // The device's thread must never run the program's signal handlers.
     const BlockedSignals blocked;
+    const StdioHeld stdio;
     return quiet_device(attributes);
   } catch (const std::bad_alloc&) {
     throw;

@@ -6,8 +6,8 @@
 #include <map>
 #include <new>
 #include <numeric>
-#include <thread>
 
+#include "core/base/sleep.h"
 #include "core/comm/net/socket.h"
 #include "core/comm/store/store_rate_limit.h"
 #include "core/comm/store/store_timeout.h"
@@ -182,7 +182,7 @@ std::string GlooLink::address_of(int peer) {
     const Deadline next = Deadline::after_ms(std::chrono::ceil<milliseconds>(pause).count());
     do {
       poll(peer);
-      std::this_thread::sleep_for(std::min<microseconds>(pause, kSlice));
+      sleep_for(std::min<microseconds>(pause, kSlice));
     } while (!next.expired());
     pause = std::min(pause * 3 / 2, longest);
   }
@@ -292,7 +292,7 @@ int GlooLink::broken_among(int awaited) {
       if (peer != rank_ && stage(peer) == Stage::kConnected && is_broken(peer)) return peer;
     }
     if (deadline.expired()) return awaited;
-    std::this_thread::sleep_for(milliseconds(1));
+    sleep_for(milliseconds(1));
   }
 }
 

@@ -5,9 +5,9 @@
 #include <unistd.h>
 
 #include <mutex>
-#include <thread>
 
 #include "core/base/fork_closed.h"
+#include "core/base/sleep.h"
 #include "core/base/yield.h"
 
 namespace nxd {
@@ -67,7 +67,7 @@ void GlooPair::handle(Arguments&... arguments) {
   // of the lock's holder the loop would spin for a time slice. It cannot wait for the lock, whose
   // holder may be waiting for this very loop.
   if (std::unique_lock<std::mutex> lock(m_, std::try_to_lock); !lock) {
-    if (!try_yield()) std::this_thread::sleep_for(kNap);
+    if (!try_yield()) sleep_for(kNap);
     return;
   }
   try {
