@@ -3,6 +3,7 @@
 #include <dlfcn.h>
 #include <link.h>
 #include <omp.h>
+#include <pthread.h>
 
 #include <exception>
 #include <string>
@@ -45,6 +46,40 @@ void make_threads(int count) {
   for (std::thread& thread : threads) thread.join();
 }
 
+// OpenMP's own since 5.0. PyTorch's packages bring an older runtime, with which a library that
+// names the function cannot be loaded.
+using Pause = int (*)(omp_pause_resource_t, int device);
+
+// False where the threads that OpenMP keeps for this thread stay; pause may be null.
+bool end_threads_of(Pause pause) noexcept {
+  return pause && pause(omp_pause_soft, omp_get_initial_device()) == 0;
+}
+
+Pause find_pause() noexcept {
+  return reinterpret_cast<Pause>(::dlsym(RTLD_DEFAULT, "omp_pause_resource"));
+}
+
+// A fork has of its parent's threads the one that forks. Its first region would wait for the others
+// that OpenMP keeps for it, so these end before, and start again with the parent's next region.
+// Where they cannot, as within a region, the child does without.
+class ForkHandlers {
+ public:
+  ForkHandlers() noexcept { ::pthread_atfork(&before, nullptr, &in_child); }
+
+ private:
+  static void before() noexcept { released = end_threads_of(pause); }
+  static void in_child() noexcept {
+    if (!released) omp_set_num_threads(1);
+  }
+
+  static const Pause pause;
+  static thread_local bool released;
+};
+
+const Pause ForkHandlers::pause = find_pause();
+thread_local bool ForkHandlers::released = false;
+const ForkHandlers fork_handlers;
+
 // The function that a compiler calls for `#pragma omp parallel num_threads(threads)`.
 using Parallel = void (*)(void (*region)(void*), void* data, unsigned threads, unsigned flags);
 
@@ -65,16 +100,12 @@ void count_in_openmp(int threads) noexcept try {
 }
 
 void release_openmp() {
-  // OpenMP's own since 5.0. PyTorch's packages bring an older runtime, with which a library that
-  // names the function cannot be loaded.
-  using Pause = int (*)(omp_pause_resource_t, int device);
-  const auto pause = reinterpret_cast<Pause>(::dlsym(RTLD_DEFAULT, "omp_pause_resource"));
+  const Pause pause = find_pause();
   if (!pause) {
     fail(NXD_ERROR_UNSUPPORTED,
          "the OpenMP of this process is older than 5.0, and keeps its threads");
   }
-  check_state(pause(omp_pause_soft, omp_get_initial_device()) == 0,
-              "OpenMP does not release its threads here");
+  check_state(end_threads_of(pause), "OpenMP does not release its threads here");
 }
 
 }  // namespace nxd::kernels

@@ -31,8 +31,23 @@ constexpr int kMostProcesses = 65536;
 
 const char* const kLoopback = "127.0.0.1";
 
+// As they were when the library was loaded: programs cut their arguments up in place, and write
+// titles over them. Never destroyed, for a program may start jobs while it ends.
+std::string& loaded_arguments() {
+  static auto* const arguments = new std::string(read_proc("/proc/self/cmdline").value_or(""));
+  return *arguments;
+}
+
+__attribute__((constructor)) void load_arguments() noexcept {
+  try {
+    loaded_arguments();
+  } catch (...) {
+    // Without memory they are read when a job is started.
+  }
+}
+
 std::vector<std::string> own_arguments() {
-  const std::string all = read_proc("/proc/self/cmdline").value_or("");
+  const std::string& all = loaded_arguments();
   std::vector<std::string> arguments;
   for (size_t at = 0; at < all.size();) {
     const size_t end = std::min(all.find('\0', at), all.size());

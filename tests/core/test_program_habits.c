@@ -1,0 +1,142 @@
+/* Programs with habits that a library must bear: without standard descriptors, as daemons are; that
+ * send signals without a pause, as runtimes do to end a thread; that cut up their arguments. */
+#include <fcntl.h>
+#include <pthread.h>
+#include <signal.h>
+#include <stdatomic.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "support/ranks.h"
+
+/* After the rest: it defines fail(). */
+#include "support/check.h"
+
+static char** arguments;
+
+static int standard_descriptors(void) {
+  int open_ones = 0;
+  for (int fd = 0; fd <= STDERR_FILENO; ++fd) open_ones += fcntl(fd, F_GETFD) != -1;
+  return open_ones;
+}
+
+/* All that has descriptors: connections or shared memory, a work's, files of a store. */
+static void use_descriptors(nxd_context_t* ctx, int rank, int size, void* arg) {
+  (void)size;
+  nxd_group_t* world = NULL;
+  NXD_TEST_OK(nxd_context_get_world_group(ctx, &world));
+  float data[1000] = {1};
+  NXD_TEST_OK(nxd_all_reduce(world, data, data, 1000, NXD_DTYPE_F32, NXD_REDUCE_SUM));
+  nxd_work_t* work = NULL;
+  int32_t descriptor = -1;
+  NXD_TEST_OK(nxd_all_reduce_async(world, data, data, 1000, NXD_DTYPE_F32, NXD_REDUCE_SUM, &work));
+  NXD_TEST_OK(nxd_work_get_descriptor(work, &descriptor));
+  NXD_TEST_CHECK(descriptor > STDERR_FILENO);
+  NXD_TEST_OK(nxd_work_wait(work, -1));
+  nxd_work_destroy(work);
+  nxd_store_t* store = NULL;
+  if (rank == 0) NXD_TEST_OK(nxd_store_create_file(arg, &store));
+  NXD_TEST_CHECK(standard_descriptors() == 0);
+  nxd_store_destroy(store);
+}
+
+static void closed_descriptors(void** state) {
+  (void)state;
+  static const char* const transports[] = {"shared_memory", "gloo"};
+  for (int i = 0; i < 2; ++i) {
+    const pid_t child = fork();
+    if (child == 0) {
+      char path[] = "/tmp/nxd_habits_XXXXXX";
+      const int file = mkstemp(path);
+      close(file);
+      for (int fd = 0; fd <= STDERR_FILENO; ++fd) close(fd);
+      setenv("NXD_TRANSPORT", transports[i], 1);
+      nxd_test_run_ranks(2, 0, use_descriptors, path);
+      unlink(path);
+      _exit(nxd_test_failures() + standard_descriptors());
+    }
+    int status = -1;
+    assert_int_equal(waitpid(child, &status, 0), child);
+    assert_int_equal(status, 0);
+  }
+}
+
+static pthread_t waiting;
+static atomic_int stage; /* 1: the call begins, 2: it has ended */
+
+static void ignore(int number) { (void)number; }
+
+static void wait_in_vain(nxd_context_t* ctx, int rank, int size, void* unused) {
+  (void)size;
+  (void)unused;
+  nxd_group_t* world = NULL;
+  NXD_TEST_OK(nxd_context_get_world_group(ctx, &world));
+  NXD_TEST_OK(nxd_barrier(world));
+  if (rank != 0) {
+    while (atomic_load(&stage) < 2) usleep(10000);
+    return;
+  }
+  waiting = pthread_self();
+  atomic_store(&stage, 1);
+  NXD_TEST_REFUSED(nxd_barrier(world), NXD_ERROR_TIMEOUT, "rank 1 did not answer");
+  atomic_store(&stage, 2);
+}
+
+static void* interrupt_it(void* unused) {
+  (void)unused;
+  while (atomic_load(&stage) < 1) usleep(1000);
+  while (atomic_load(&stage) < 2) {
+    pthread_kill(waiting, SIGUSR1);
+    for (volatile int i = 0; i < 2000; ++i) continue;
+  }
+  return NULL;
+}
+
+static void signals_without_pause(void** state) {
+  (void)state;
+  struct sigaction action = {.sa_handler = ignore, .sa_flags = SA_RESTART};
+  sigaction(SIGUSR1, &action, NULL);
+  static const char* const transports[] = {"shared_memory", "gloo"};
+  for (int i = 0; i < 2; ++i) {
+    atomic_store(&stage, 0);
+    setenv("NXD_TRANSPORT", transports[i], 1);
+    pthread_t thread;
+    pthread_create(&thread, NULL, interrupt_it, NULL);
+    nxd_context_options_t options = NXD_CONTEXT_OPTIONS_INIT;
+    options.timeout_ms = 2000;
+    nxd_test_run_ranks_with(&options, 2, 0, wait_in_vain, NULL);
+    pthread_join(thread, NULL);
+  }
+  unsetenv("NXD_TRANSPORT");
+}
+
+/* The ranks have the arguments that this process was started with. */
+static void arguments_in_pieces(void** state) {
+  (void)state;
+  assert_string_equal(strtok(arguments[1], ","), "a");
+  assert_string_equal(strtok(NULL, ","), "b");
+  setenv("NXD_TEST_PART", "arguments", 1);
+  nxd_spawn_options_t options = NXD_SPAWN_OPTIONS_INIT;
+  options.num_processes = 2;
+  nxd_job_t* job = NULL;
+  assert_int_equal(nxd_spawn(&options, &job), NXD_OK);
+  unsetenv("NXD_TEST_PART");
+  assert_int_equal(nxd_job_wait(job, 60000), NXD_OK);
+  nxd_job_destroy(job);
+}
+
+int main(int argc, char** argv) {
+  if (getenv("NXD_TEST_PART")) return argc == 2 && strcmp(argv[1], "a,b") == 0 ? 0 : 9;
+  if (argc == 1) {
+    execl("/proc/self/exe", argv[0], "a,b", NULL);
+    return 1;
+  }
+  arguments = argv;
+  const struct CMUnitTest tests[] = {cmocka_unit_test(closed_descriptors),
+                                     cmocka_unit_test(signals_without_pause),
+                                     cmocka_unit_test(arguments_in_pieces)};
+  return cmocka_run_group_tests(tests, NULL, NULL);
+}
