@@ -27,9 +27,8 @@ static void usage(FILE* out) {
       "\n"
       "The exit code is 0 when all processes end with 0, and otherwise that of the first one that\n"
       "fails, or 128 and the number of the signal that ended it. The others are then given some\n"
-      "seconds to report, and are ended. 127: PROGRAM cannot be started. SIGINT and SIGTERM are "
-      "passed on;\n"
-      "a second one ends the processes at once.\n",
+      "seconds to report, and are ended. 127: PROGRAM cannot be started. SIGINT and SIGTERM are\n"
+      "passed on; a second one ends the processes at once.\n",
       out);
 }
 
