@@ -80,7 +80,7 @@ class Pool {
     const size_t size_class = pool_class(bytes);
     const std::lock_guard lock(mutex_);
     check_cap(bytes);
-    watch_forks();
+    watch_forks_locked();
     Header* header = free_[size_class];
     if (header) {
       free_[size_class] = header->next;
@@ -126,9 +126,14 @@ class Pool {
     stats_.cap = bytes;
   }
 
+  void watch_forks() {
+    const std::lock_guard lock(mutex_);
+    watch_forks_locked();
+  }
+
  private:
   // Another thread may hold the mutex when the process forks; the child uses the pool too.
-  void watch_forks() {
+  void watch_forks_locked() {
     if (watches_forks_) return;
     const int error =
         pthread_atfork([] { instance().mutex_.lock(); }, [] { instance().mutex_.unlock(); },
@@ -336,6 +341,8 @@ void pool_free(void* pointer) noexcept {
 }
 
 PoolStats pool_stats() noexcept { return Pool::instance().stats(); }
+
+void pool_watch_forks() { Pool::instance().watch_forks(); }
 
 void pool_trim() noexcept { Pool::instance().trim(); }
 

@@ -36,6 +36,10 @@ struct PoolStats {
 };
 PoolStats pool_stats() noexcept;
 
+// Has forks hold the pool, now and not with its first use: what is to be done before they do, such
+// as to end threads that give memory back, is registered after this. Throws OUT_OF_MEMORY.
+void pool_watch_forks();
+
 // Gives unused memory back to the system.
 void pool_trim() noexcept;
 

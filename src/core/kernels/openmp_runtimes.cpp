@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "core/base/error.h"
+#include "core/kernels/memory_pool.h"
 
 namespace nxd::kernels {
 namespace {
@@ -64,7 +65,15 @@ Pause find_pause() noexcept {
 // Where they cannot, as within a region, the child does without.
 class ForkHandlers {
  public:
-  ForkHandlers() noexcept { ::pthread_atfork(&before, nullptr, &in_child); }
+  ForkHandlers() noexcept {
+    try {
+      // Handlers of a fork's beginning run last first: threads that end give memory to the pool.
+      pool_watch_forks();
+      ::pthread_atfork(&before, nullptr, &in_child);
+    } catch (const std::exception&) {
+      // Without memory children compute as OpenMP lets them.
+    }
+  }
 
  private:
   static void before() noexcept { released = end_threads_of(pause); }
