@@ -261,6 +261,7 @@ void ModulePipeline::agree_on_run(const std::function<void()>& agreement) const 
 void ModulePipeline::add_sizes(Proposal& proposal, const Module::Tensors& inputs,
                                bool training) const {
   proposal.same("training (1) or evaluation (0)", training ? 1 : 0)
+      .same("the model's mode, training (1) or evaluation (0)", root_->training() ? 1 : 0)
       .same("automatic casts", static_cast<double>(autocast_dtype()))
       .same_digest("the modes (training or evaluation) of modules that branch on them",
                    digest_of(branch_modes(*root_)))

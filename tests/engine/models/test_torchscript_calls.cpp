@@ -14,10 +14,13 @@ namespace {
 // Gives a second tensor if told so, which depends on no parameter of another block.
 jit::Module block(const std::string& name) {
   jit::Module made("__torch__." + name);
+  made.register_attribute("training", c10::BoolType::get(), true);
   made.register_module("inner", linear(name + "Inner", 6, 6, at::kDouble));
   made.define(R"(
     def forward(self, x: Tensor, scale: float, index: int, extra: bool, shift: Optional[int]) -> Tuple[Tensor, Optional[Tensor]]:
       y = torch.tanh(self.inner.forward(x)) * scale * (index + 1)
+      if self.training:
+        y = y * 1.5
       if shift is not None:
         y = y + shift
       more: Optional[Tensor] = None
@@ -157,11 +160,17 @@ void modes_in_a_pipeline(void**) {
     run(train, evaluated);
     NXD_TEST_OK(nxd_module_set_training(local, 1));
     run(train, trained);
-    // On one rank alone.
-    if (rank == 1) NXD_TEST_OK(nxd_module_set_training(model.get(), 0));
+    // On one rank alone: of the whole, and of a part that branches.
     double loss = NAN;
+    if (rank == 1) NXD_TEST_OK(nxd_module_set_training(local, 0));
+    NXD_TEST_REFUSED(train(&loss), NXD_ERROR_INVALID_ARGUMENT, "the model's mode");
+    if (rank == 1) NXD_TEST_OK(nxd_module_set_training(local, 1));
+    run(train, trained);
+    nxd_module_t* part = nullptr;
+    NXD_TEST_OK(nxd_module_find_module(model.get(), "first", &part));
+    if (rank == 1) NXD_TEST_OK(nxd_module_set_training(part, 0));
     NXD_TEST_REFUSED(train(&loss), NXD_ERROR_INVALID_ARGUMENT, "modes (training or evaluation)");
-    if (rank == 1) NXD_TEST_OK(nxd_module_set_training(model.get(), 1));
+    if (rank == 1) NXD_TEST_OK(nxd_module_set_training(part, 1));
     run(train, trained);
   });
 }
