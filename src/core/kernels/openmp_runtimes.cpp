@@ -56,16 +56,17 @@ bool end_threads_of(Pause pause) noexcept {
   return pause && pause(omp_pause_soft, omp_get_initial_device()) == 0;
 }
 
-Pause find_pause() noexcept {
-  return reinterpret_cast<Pause>(::dlsym(RTLD_DEFAULT, "omp_pause_resource"));
-}
-
-// A fork has of its parent's threads the one that forks. Its first region would wait for the others
-// that OpenMP keeps for it, so these end before, and start again with the parent's next region.
-// Where they cannot, as within a region, the child does without.
+// A fork has of its parent's threads the one that forks. In libgomp its first region would wait for
+// the others that are kept for it, so these end before, and start again with the parent's next
+// region. Where they cannot, as within a region, the child does without. LLVM's runtime begins anew
+// in a child by itself.
 class ForkHandlers {
  public:
   ForkHandlers() noexcept {
+    void* const libgomp = ::dlopen("libgomp.so.1", RTLD_LAZY | RTLD_NOLOAD);
+    if (!libgomp) return;
+    pause = reinterpret_cast<Pause>(::dlsym(libgomp, "omp_pause_resource"));
+    set_threads = reinterpret_cast<SetThreads>(::dlsym(libgomp, "omp_set_num_threads"));
     try {
       // Handlers of a fork's beginning run last first: threads that end give memory to the pool.
       pool_watch_forks();
@@ -76,16 +77,20 @@ class ForkHandlers {
   }
 
  private:
+  using SetThreads = void (*)(int count);
+
   static void before() noexcept { released = end_threads_of(pause); }
   static void in_child() noexcept {
-    if (!released) omp_set_num_threads(1);
+    if (!released && set_threads) set_threads(1);
   }
 
-  static const Pause pause;
+  static Pause pause;
+  static SetThreads set_threads;
   static thread_local bool released;
 };
 
-const Pause ForkHandlers::pause = find_pause();
+Pause ForkHandlers::pause = nullptr;
+ForkHandlers::SetThreads ForkHandlers::set_threads = nullptr;
 thread_local bool ForkHandlers::released = false;
 const ForkHandlers fork_handlers;
 
@@ -109,7 +114,7 @@ void count_in_openmp(int threads) noexcept try {
 }
 
 void release_openmp() {
-  const Pause pause = find_pause();
+  const auto pause = reinterpret_cast<Pause>(::dlsym(RTLD_DEFAULT, "omp_pause_resource"));
   if (!pause) {
     fail(NXD_ERROR_UNSUPPORTED,
          "the OpenMP of this process is older than 5.0, and keeps its threads");
