@@ -210,4 +210,17 @@ inline void check_equal(const PipelineLayout& layout, const PipelineRun& got,
   check_named(name + ": parameter", got.final, want.final, tolerance, floor);
 }
 
+// Cut behind each of these lists of modules, the task trains as it does in one piece.
+inline void check_cuts(PipelineTask task, const std::vector<std::vector<const char*>>& every) {
+  const PipelineRun plain = train_pipeline({}, task);
+  assert_true(plain.losses.front() > plain.losses.back());
+  for (const std::vector<const char*>& cuts : every) {
+    task.options.pipeline_cuts = cuts.data();
+    task.options.num_cuts = cuts.size();
+    PipelineLayout stages;
+    stages.pp = static_cast<int>(cuts.size()) + 1;
+    check_equal(stages, train_pipeline(stages, task), plain);
+  }
+}
+
 }  // namespace nxd_test

@@ -16,6 +16,7 @@
 #include "engine/layers/caller_parameter.h"
 #include "engine/models/torchscript_casts.h"
 #include "engine/models/torchscript_forward.h"
+#include "engine/models/torchscript_outputs.h"
 #include "engine/models/torchscript_random.h"
 #include "engine/models/torchscript_values.h"
 #include "engine/module/attributes.h"
@@ -380,82 +381,6 @@ std::vector<c10::IValue> TorchscriptModule::arguments(const Tensors& inputs) con
   return out;
 }
 
-// Tensors of a result, which may be one, or tuples, lists and dictionaries of them: these give
-// their values in the order in which they were put in. Each has the path that leads to it. None is
-// no output, unless the result is made of tuples and as many are asked for as it has places.
-class Outputs {
- public:
-  Outputs(const c10::IValue& result, const c10::TypePtr& type, const std::string& class_name)
-      : class_name_(class_name), places_(type ? tensors_in(type) : std::nullopt) {
-    // A tensor that is in nothing is a list of one.
-    add(result, type, result.isTensor() ? "0" : "");
-  }
-
-  void leave_none_out(size_t wanted) {
-    if (places_ == wanted) return;
-    size_t kept = 0;
-    for (size_t i = 0; i < tensors.size(); ++i) {
-      if (!tensors[i].defined()) continue;
-      tensors[kept] = tensors[i];
-      paths[kept++] = paths[i];
-    }
-    tensors.resize(kept);
-    paths.resize(kept);
-  }
-
-  Tensors tensors;
-  std::vector<std::string> paths;
-
- private:
-  // type: as the code declares it, of which named tuples have the names of their fields; null where
-  // it declares none.
-  void add(const c10::IValue& value, const c10::TypePtr& type, const std::string& path) {
-    if (value.isTensor()) {
-      tensors.push_back(value.toTensor());
-      paths.push_back(path);
-    } else if (value.isTuple()) {
-      add_tuple(value.toTupleRef(), type ? type->cast<c10::TupleType>() : nullptr, path);
-    } else if (value.isList()) {
-      const auto list = type ? type->cast<c10::ListType>() : nullptr;
-      const c10::List<c10::IValue> elements = value.toList();
-      for (size_t i = 0; i < elements.size(); ++i) {
-        add(elements.get(i), list ? list->getElementType() : nullptr,
-            join_path(path, std::to_string(i)));
-      }
-    } else if (value.isGenericDict()) {
-      const auto dictionary = type ? type->cast<c10::DictType>() : nullptr;
-      size_t place = 0;
-      for (const auto& entry : value.toGenericDict()) {
-        const c10::IValue& key = entry.key();
-        add(entry.value(), dictionary ? dictionary->getValueType() : nullptr,
-            join_path(path, key.isString() ? key.toStringRef()
-                                           : std::to_string(key.isInt() ? key.toInt() : place)));
-        ++place;
-      }
-    } else if (value.isNone()) {
-      if (!is_none_for_tensor(value, type)) return;
-      tensors.emplace_back();
-      paths.push_back(path);
-    } else {
-      fail(NXD_ERROR_UNSUPPORTED, class_name_, ": expected an output of tensors, or tuples, lists ",
-           "and dictionaries of them, the forward gives ", value.tagKind(),
-           path.empty() ? "" : " at ", path);
-    }
-  }
-
-  void add_tuple(const c10::ivalue::Tuple& tuple, const c10::TupleTypePtr& type,
-                 const std::string& path) {
-    const bool is_named = type && type->schema();
-    for (size_t i = 0; i < tuple.size(); ++i) {
-      add(tuple.elements()[i], type ? type->elements()[i] : nullptr,
-          join_path(path, is_named ? type->schema()->arguments()[i].name() : std::to_string(i)));
-    }
-  }
-
-  const std::string& class_name_;
-  const std::optional<size_t> places_;
-};
-
 c10::IValue TorchscriptModule::run_code(std::vector<c10::IValue> arguments, at::Device device) {
   arguments.insert(arguments.begin(), script_._ivalue());
   schema().checkAndNormalizeInputs(arguments);
@@ -503,7 +428,7 @@ Tensors TorchscriptModule::run(const Tensors& inputs, size_t n_outputs, at::Devi
          ": the TorchScript forward failed: ", reason_of(message_of(error)));
   }
   const auto& returned = schema().returns();
-  Outputs outputs(result, returned.empty() ? nullptr : returned[0].type(), class_name());
+  TorchscriptOutputs outputs(result, returned.empty() ? nullptr : returned[0].type(), class_name());
   outputs.leave_none_out(n_outputs);
   name_outputs(std::move(outputs.paths));
   const size_t count = outputs.tensors.size(),

@@ -111,17 +111,7 @@ void cut_behind_flags(void**) {
   };
   task.options.num_microbatches = 4;
   task.learning_rate = 0.01;
-  const PipelineRun plain = train_pipeline({}, task);
-  assert_true(plain.losses.front() > plain.losses.back());
-  const std::vector<std::vector<const char*>> every = {
-      {"first"}, {"second.inner"}, {"first.inner", "second", "third"}};
-  for (const std::vector<const char*>& cuts : every) {
-    task.options.pipeline_cuts = cuts.data();
-    task.options.num_cuts = cuts.size();
-    PipelineLayout stages;
-    stages.pp = static_cast<int>(cuts.size()) + 1;
-    check_equal(stages, train_pipeline(stages, task), plain);
-  }
+  check_cuts(task, {{"first"}, {"second.inner"}, {"first.inner", "second", "third"}});
 }
 
 // A pipeline runs what the mode of the run asks for, wherever the mode is set.

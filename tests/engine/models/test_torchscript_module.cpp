@@ -194,17 +194,9 @@ void cut_anywhere(void**) {
     return rows_and_target(8 * step + dp_rank * (8 / dp), 8 / dp);
   };
   task.options.num_microbatches = 4;
-  const PipelineRun plain = train_pipeline({}, task);
-  assert_true(plain.losses.front() > plain.losses.back());
-  const std::vector<std::vector<const char*>> every = {
-      {"first"}, {"split"}, {"first", "second", "split"}, {"second", "split.inner", "last"}};
-  for (const std::vector<const char*>& cuts : every) {
-    task.options.pipeline_cuts = cuts.data();
-    task.options.num_cuts = cuts.size();
-    PipelineLayout stages;
-    stages.pp = static_cast<int>(cuts.size()) + 1;
-    check_equal(stages, train_pipeline(stages, task), plain);
-  }
+  check_cuts(
+      task,
+      {{"first"}, {"split"}, {"first", "second", "split"}, {"second", "split.inner", "last"}});
 }
 
 // Trained here, and read by libtorch: what it computes is what was computed here.
