@@ -118,10 +118,17 @@ void cut_behind_flags(void**) {
 void modes_in_a_pipeline(void**) {
   const File file(with_flags());
   const std::vector<Tensor> batch = one_batch(0, 4);
-  double trained = 0, evaluated = 0;
+  double trained = 0, evaluated = 0, partly = 0;
+  const auto set_part = [](nxd_module_t* model, int32_t training) {
+    nxd_module_t* part = nullptr;
+    NXD_TEST_OK(nxd_module_find_module(model, "first", &part));
+    NXD_TEST_OK(nxd_module_set_training(part, training));
+  };
   on_pipeline_ranks({}, [&](nxd_context_t* ctx, int) {
     const Module model = load(ctx, file.path);
     trained = loss_of(model.get(), batch, false);
+    set_part(model.get(), 0);
+    partly = loss_of(model.get(), batch, false);
     NXD_TEST_OK(nxd_module_set_training(model.get(), 0));
     evaluated = loss_of(model.get(), batch, false);
   });
@@ -156,11 +163,11 @@ void modes_in_a_pipeline(void**) {
     NXD_TEST_REFUSED(train(&loss), NXD_ERROR_INVALID_ARGUMENT, "the model's mode");
     if (rank == 1) NXD_TEST_OK(nxd_module_set_training(local, 1));
     run(train, trained);
-    nxd_module_t* part = nullptr;
-    NXD_TEST_OK(nxd_module_find_module(model.get(), "first", &part));
-    if (rank == 1) NXD_TEST_OK(nxd_module_set_training(part, 0));
+    if (rank == 1) set_part(model.get(), 0);
     NXD_TEST_REFUSED(train(&loss), NXD_ERROR_INVALID_ARGUMENT, "modes (training or evaluation)");
-    if (rank == 1) NXD_TEST_OK(nxd_module_set_training(part, 1));
+    if (rank == 0) set_part(model.get(), 0);
+    run(train, partly);
+    set_part(model.get(), 1);
     run(train, trained);
   });
 }
