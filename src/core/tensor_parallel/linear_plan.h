@@ -6,6 +6,7 @@
 #include "core/agree/proposal.h"
 #include "core/tensor_parallel/array.h"
 #include "core/tensor_parallel/matrix_product.h"
+#include "core/tensor_parallel/stacked_parts.h"
 
 namespace nxd {
 
