@@ -11,6 +11,7 @@
 #include "engine/ops/collectives.h"
 #include "engine/ops/compute.h"
 #include "engine/tensor/call_tracer.h"
+#include "engine/tensor/dtype_map.h"
 #include "engine/tensor/pooled_tensor.h"
 
 namespace nxd {
