@@ -9,6 +9,7 @@
 #include <mutex>
 #include <optional>
 #include <utility>
+#include <vector>
 
 #include "core/base/environment.h"
 #include "core/kernels/float_gemm.h"

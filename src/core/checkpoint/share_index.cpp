@@ -1,6 +1,7 @@
 #include "core/checkpoint/share_index.h"
 
 #include <algorithm>
+#include <initializer_list>
 #include <limits>
 #include <optional>
 #include <set>

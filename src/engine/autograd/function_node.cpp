@@ -2,6 +2,8 @@
 
 #include <torch/csrc/autograd/functions/utils.h>
 
+#include <algorithm>
+
 #include "core/base/error.h"
 #include "engine/autograd/graph_node.h"
 

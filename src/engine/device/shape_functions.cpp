@@ -4,6 +4,7 @@
 #include <ATen/ExpandUtils.h>
 #include <ATen/WrapDimUtils.h>
 
+#include <algorithm>
 #include <iterator>
 #include <string_view>
 #include <unordered_map>

@@ -2,6 +2,7 @@
 
 #include <ATen/core/ivalue.h>
 
+#include <utility>
 #include <vector>
 
 namespace nxd {

@@ -1,5 +1,6 @@
 #include "engine/tensor/dlpack_exchange.h"
 
+#include <algorithm>
 #include <cstring>
 #include <memory>
 #include <vector>

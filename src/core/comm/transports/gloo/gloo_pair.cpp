@@ -4,7 +4,10 @@
 #include <sys/epoll.h>
 #include <unistd.h>
 
+#include <exception>
+#include <memory>
 #include <mutex>
+#include <utility>
 
 #include "core/base/fork_closed.h"
 #include "core/base/sleep.h"
