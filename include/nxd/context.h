@@ -42,7 +42,11 @@ enum {
 /** Asked every few tens of milliseconds while a call blocks, on the calling thread. Any status but
  *  NXD_OK ends the call, which returns that status unchanged. If the call is a collective or a
  *  message, its group is poisoned. Peers that wait for this rank then get PEER_LOST, as they do
- *  when nxd_context_create is ended. nxd_work_wait leaves the work as it is. */
+ *  when nxd_context_create is ended. nxd_work_wait leaves the work as it is.
+ *
+ *  The callback may make calls. INVALID_STATE: those on the group of the call that it is asked in,
+ *  nxd_context_finalize and nxd_destroy_model_parallel. A destroy of this group or of the context
+ *  logs an error, and leaves it as it is. */
 typedef nxd_status_t (*nxd_interrupt_fn)(void* user_data);
 
 /** Options of nxd_context_create. */

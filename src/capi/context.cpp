@@ -54,8 +54,7 @@ nxd_status_t nxd_context_finalize(nxd_context_t* ctx) {
 
 void nxd_context_destroy(nxd_context_t* ctx) {
   const Uncancelled whole_call;
-  if (ctx) ctx->value->leave();
-  delete ctx;
+  if (ctx && ctx->value->leave()) delete ctx;
 }
 
 nxd_status_t nxd_context_abort(nxd_context_t* ctx) {

@@ -49,8 +49,7 @@ nxd_status_t nxd_group_create(nxd_context_t* ctx, const int32_t* ranks, size_t n
 void nxd_group_destroy(nxd_group_t* group) {
   const Uncancelled whole_call;
   if (!group || group->borrowed) return;
-  if (group->value) group->value->leave();
-  delete group;
+  if (!group->value || group->value->leave()) delete group;
 }
 
 nxd_status_t nxd_group_abort(nxd_group_t* group) {

@@ -71,12 +71,18 @@ CallbackWatch::CallbackWatch() noexcept : failures_before_(last_error.failures) 
 
 void CallbackWatch::check(nxd_status_t status, const char* what) const {
   if (status == NXD_OK) return;
-  const LastError& e = last_error;
-  if (e.failures != failures_before_ && e.status == status && e.message[0] != '\0') {
-    throw Error(status, text(what, ": ", e.message),
+  if (const char* const why = message(status)) {
+    const LastError& e = last_error;
+    throw Error(status, text(what, ": ", why),
                 {e.root_rank_plus_one - 1, e.sequence, e.group, e.operation, e.payload});
   }
   fail(status, what, ": the callback returned ", status_name(status), " (", status, ")");
+}
+
+const char* CallbackWatch::message(nxd_status_t status) const noexcept {
+  const LastError& e = last_error;
+  const bool is_callbacks = e.failures != failures_before_ && e.status == status;
+  return is_callbacks && e.message[0] != '\0' ? e.message : nullptr;
 }
 
 }  // namespace nxd

@@ -45,6 +45,9 @@ class CallbackWatch {
   CallbackWatch() noexcept;
   // Throws when the callback failed; its status and message pass through unchanged.
   void check(nxd_status_t status, const char* what) const;
+  // The message that the callback's own failure with this status has left on this thread; null when
+  // there is none. Valid until the thread's next failure.
+  const char* message(nxd_status_t status) const noexcept;
   // The callback's status. A callback that throws, as C++ allows where it was not built without
   // exceptions, has failed by itself: USER.
   template <class Callback>

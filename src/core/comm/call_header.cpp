@@ -17,9 +17,15 @@ Error Rejection::error(const GroupMonitor& monitor) const {
 
 Rejection disagreement(int rank, const CallHeader& header, int other_rank,
                        const CallHeader& other) {
+  std::string own = header.describe(), others = other.describe();
+  // Calls of different numbers, or messages on their ways, may be alike in all that is described.
+  if (own == others) {
+    own += text(" #", header.sequence);
+    others += text(" #", other.sequence);
+  }
   return {other_rank, true,
-          text("ranks disagree: rank ", rank, " calls ", header.describe(), ", rank ", other_rank,
-               " calls ", other.describe())};
+          text("ranks disagree: rank ", rank, " calls ", own, ", rank ", other_rank, " calls ",
+               others)};
 }
 
 void CallHeader::reject(const Rejection& rejection, char* reason, size_t room) {

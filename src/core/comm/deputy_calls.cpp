@@ -71,11 +71,11 @@ void DeputyCalls::help(bool* is_interrupted) {
   if (!group) return;
   group->shared().serve();
   if (*is_interrupted) return;
-  const nxd_status_t status = group->shared().interrupt.poll();
-  if (status == NXD_OK) return;
+  const auto interruption = group->shared().interrupt.poll();
+  if (!interruption) return;
   *is_interrupted = true;
   try {
-    group->interrupted(operation, status);
+    group->interrupted(operation, *interruption);
   } catch (const Error&) {
     // The call in progress ends with it.
   }

@@ -2,8 +2,10 @@
 
 #include <algorithm>
 
+#include "core/base/log.h"
 #include "core/base/profiler.h"
 #include "core/comm/deputy_calls.h"
+#include "core/comm/net/call_in_progress.h"
 
 namespace nxd {
 namespace {
@@ -68,16 +70,16 @@ void ProcessGroup::run(const Call& call) {
 }
 
 void ProcessGroup::run_behind(const Call& call) {
-  monitor_->check_not_forked(call.name());
+  monitor_->check_caller(call.name());
   const WorkQueues::QueueKey queue = queue_of(call);
   if (!queues_.has_pending(queue)) return carry_out(call);
   const auto work = std::make_shared<Work>(monitor_->share(), name(), call.name());
   queues_.submit(queue, {work, [this, call] { carry_out_for_caller(call); }, [] {}});
-  nxd_status_t interrupt = NXD_OK;
+  const CallInProgress waiting(this);
   try {
     work->wait_until_done(nullptr, [&] {
-      interrupt = monitor_->shared().interrupt.poll();
-      if (interrupt != NXD_OK) monitor_->interrupted(call.name(), interrupt);
+      const auto interruption = monitor_->shared().interrupt.poll();
+      if (interruption) monitor_->interrupted(call.name(), *interruption);
     });
   } catch (...) {
     // The end of the wait is the end of the group. The call may hold its buffers until it notices.
@@ -89,7 +91,7 @@ void ProcessGroup::run_behind(const Call& call) {
 
 // A call that is cancelled, or rejected from the start, is owed to the peers too.
 std::shared_ptr<Work> ProcessGroup::start(const Call& call, Work::Bound bound) {
-  monitor_->check_not_forked(call.name());
+  monitor_->check_caller(call.name());
   DeputyCalls::wait_for_own();
   monitor_->shared().blocked_callers.enter();
   if (next_key_.load(std::memory_order_relaxed) != 0) return start(with_next_key(call), bound);
@@ -114,10 +116,16 @@ void ProcessGroup::wait_for_works() {
   });
 }
 
-void ProcessGroup::leave() noexcept {
-  if (monitor_->shared().fork_guard.is_foreign()) return;
+bool ProcessGroup::leave() noexcept {
+  if (CallInProgress::is_set_aside(monitor_.get()) || CallInProgress::is_set_aside(this)) {
+    log(NXD_LOG_ERROR, "nxd_group_destroy: group \"", name(),
+        "\" is left as it is: the interrupt callback of a call of the group destroys it");
+    return false;
+  }
+  if (monitor_->shared().fork_guard.is_foreign()) return true;
   end_works();
   monitor_->shared().aborts->wait_for_others();
+  return true;
 }
 
 void ProcessGroup::end_works() noexcept {

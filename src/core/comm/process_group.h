@@ -60,8 +60,9 @@ class ProcessGroup final : public std::enable_shared_from_this<ProcessGroup> {
   // Aborts the group when works are pending, and waits until they have ended, which is soon.
   void end_works() noexcept;
   // The same, and waits until no other thread is inside of an abort of this rank's groups: what the
-  // caller destroys may be what that one aborts.
-  void leave() noexcept;
+  // caller destroys may be what that one aborts. False in the interrupt callback of a call of the
+  // group, which has to stay.
+  bool leave() noexcept;
 
   bool is_aborted() const noexcept { return monitor_->aborted(); }
   bool has_works() const noexcept {

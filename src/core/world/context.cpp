@@ -118,6 +118,7 @@ void Context::agree_on_seed(ProcessGroup& tensor) const {
 
 void Context::destroy_model_parallel() {
   check_not_forked();
+  world_->check_not_interrupted("nxd_destroy_model_parallel");
   check_state(parallel_ != nullptr, "nxd_destroy_model_parallel: not initialised");
   world_->wait_for_aborts();
   parallel_.reset();
@@ -136,7 +137,7 @@ nxd_dtype_t Context::reduce_dtype() const {
 
 void Context::finalize() { world_->finalize(); }
 void Context::abort() noexcept { world_->abort(); }
-void Context::leave() noexcept { world_->leave(); }
+bool Context::leave() noexcept { return world_->leave(); }
 std::string Context::flight_record() const { return world_->flight_record(); }
 void Context::check_usable() const { world_->check_usable(); }
 void Context::check_not_forked() const { world_->check_not_forked(); }

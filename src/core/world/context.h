@@ -63,8 +63,9 @@ class Context : public std::enable_shared_from_this<Context> {
   void finalize();
   void abort() noexcept;
   // Aborts the groups that have works pending, waits until these have ended, which is soon, and
-  // lets the peers know that this rank is gone.
-  void leave() noexcept;
+  // lets the peers know that this rank is gone. False in the interrupt callback of a call of the
+  // context, which has to stay.
+  bool leave() noexcept;
 
   // The last operations of all living groups, as JSON. From any thread.
   std::string flight_record() const;

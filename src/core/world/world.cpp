@@ -1,4 +1,5 @@
 #include "core/world/world.h"
+#include "core/base/log.h"
 
 #include <sched.h>
 
@@ -159,6 +160,7 @@ void World::listen(const std::string& address, Store& store) {
 //      world there.
 void World::finalize() {
   check_usable();
+  check_not_interrupted("nxd_context_finalize");
   DeputyCalls::wait_for_own();
   background_->wait("nxd_context_finalize");
   for (const auto& group : groups_->living()) group->wait_for_works();
@@ -179,8 +181,14 @@ void World::abort() noexcept {
 
 // Groups and modules that outlive the context's handle keep the rest of it, but the peers wait for
 // this rank in vain from now on.
-void World::leave() noexcept {
-  if (shared_->fork_guard.is_foreign()) return;
+bool World::leave() noexcept {
+  if (shared_->interrupt.is_asking()) {
+    log(NXD_LOG_ERROR,
+        "nxd_context_destroy: the context is left as it is: the interrupt callback of "
+        "a call of it destroys it");
+    return false;
+  }
+  if (shared_->fork_guard.is_foreign()) return true;
   try {
     DeputyCalls::wait_for_own();
   } catch (const Error&) {
@@ -190,6 +198,7 @@ void World::leave() noexcept {
   groups_->end_works();
   if (shared_->failures) shared_->failures->leave();
   wait_for_aborts();
+  return true;
 }
 
 std::string World::flight_record() const {
@@ -203,6 +212,11 @@ void World::check_not_forked() const {
   check_state(!shared_->fork_guard.is_foreign(),
               "this process was forked from the one that made the context; objects cannot be used "
               "in it");
+}
+
+void World::check_not_interrupted(const char* operation) const {
+  check_state(!shared_->interrupt.is_asking(), operation,
+              ": the interrupt callback cannot do this while a call is interrupted");
 }
 
 void World::check_usable() const {

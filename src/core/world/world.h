@@ -30,12 +30,14 @@ class World {
   void abort() noexcept;
   // Waits until no other thread is inside of an abort of this rank's groups.
   void wait_for_aborts() noexcept { shared_->aborts->wait_for_others(); }
-  void leave() noexcept;
+  bool leave() noexcept;  // false in the interrupt callback of a call of it
   // The last operations of all living groups, as JSON. From any thread.
   std::string flight_record() const;
 
   void check_usable() const;
   void check_not_forked() const;
+  // INVALID_STATE in the interrupt callback of a call of this world.
+  void check_not_interrupted(const char* operation) const;
 
  private:
   void share(const WorldFacts& facts, const Deadline& joined_by, int64_t timeout_ms);

@@ -28,10 +28,6 @@ constexpr auto kCircleGrace = milliseconds(500);
 // Between the polls of ranks of which one rejects a call.
 constexpr auto kRejectionPause = milliseconds(100);
 
-// Uses the general TLS model: a library of the initial-exec model needs room in the program's own
-// block, which has little to spare, and cannot be loaded once the program runs.
-thread_local GroupMonitor::Scope* innermost = nullptr;
-
 }  // namespace
 
 GroupMonitor::GroupMonitor(std::shared_ptr<const RankShared> shared, std::string key,
@@ -69,18 +65,14 @@ void GroupMonitor::close() noexcept {
   }
 }
 
-GroupMonitor::Scope::Link::Link(Scope* call) : innermost(nxd::innermost), outer(innermost) {
-  innermost = call;
-}
-
 GroupMonitor::Scope::Scope(GroupMonitor& monitor, const char* operation,
                            FlightRecord::Operation record)
-    : monitor_(monitor),
+    : CallInProgress(&monitor),
+      monitor_(monitor),
       outermost_([&] {
-        Scope* const outer = monitor.find_call();
-        return outer ? outer : this;
+        Scope* const part_of = monitor.find_call(outer());
+        return part_of ? part_of : this;
       }()),
-      link_(this),
       operation_(operation) {
   if (outermost_ == this) monitor.begin(*this, record);
 }
@@ -93,25 +85,27 @@ bool GroupMonitor::Scope::is_unwound() const noexcept {
   return std::uncaught_exceptions() > outermost_->exceptions_;
 }
 
-// The innermost of this thread's calls on this group, or rather the call that it is part of.
-GroupMonitor::Scope* GroupMonitor::find_call() const noexcept {
-  for (Scope* call = innermost; call; call = call->link_.outer) {
-    if (&call->monitor_ == this) return call->outermost_;
+// The first of these calls that is on this group, or rather the call that it is part of.
+GroupMonitor::Scope* GroupMonitor::find_call(CallInProgress* innermost) const noexcept {
+  for (CallInProgress* call = innermost; call; call = call->outer()) {
+    if (call->object() == this) return static_cast<Scope*>(call)->outermost_;
   }
   return nullptr;
 }
 
 GroupMonitor::Scope& GroupMonitor::current() const {
-  Scope* const call = find_call();
+  Scope* const call = find_call(CallInProgress::innermost());
   check_internal(call != nullptr, "group \"", name_, "\": no call is in progress");
   return *call;
 }
 
-void GroupMonitor::check_not_forked(const char* operation) const {
-  if (!shared_->fork_guard.is_foreign()) return;
-  fail(NXD_ERROR_INVALID_STATE, operation, " on group \"", name_,
-       "\": this process was forked from the one that made the context; groups cannot be used "
-       "in it");
+void GroupMonitor::check_caller(const char* operation) const {
+  check_state(
+      !shared_->fork_guard.is_foreign(), operation, " on group \"", name_,
+      "\": this process was forked from the one that made the context; groups cannot be used "
+      "in it");
+  check_state(!CallInProgress::is_set_aside(this), operation, " on group \"", name_,
+              "\": the interrupt callback of a call cannot make another on the call's group");
 }
 
 // The larger the world, the rarer: all its ranks may be asking one store.
@@ -133,7 +127,7 @@ StoreTimeout GroupMonitor::store_timeout() const {
 }
 
 void GroupMonitor::begin(Scope& call, FlightRecord::Operation& record) {
-  check_not_forked(call.operation_);
+  check_caller(call.operation_);
   shared_->blocked_callers.enter();
   if (has_failed()) throw first_error();
   check_state(!shared_->finalized, call.operation_, " on group \"", name_,
@@ -276,18 +270,18 @@ void GroupMonitor::abort() noexcept {
 }
 
 void GroupMonitor::poll_interrupt() {
-  const nxd_status_t status = shared_->interrupt.poll();
-  if (status == NXD_OK) return;
+  const auto interruption = shared_->interrupt.poll();
+  if (!interruption) return;
   // The peers may have this rank's part of the call already, so it cannot be taken back.
   const StoreTimeout bounded = store_timeout();
   shared_->failures->leave_group(key_);
-  fail_for_good(error(status, world_rank_, "interrupted by the interrupt callback"));
+  fail_for_good(error(interruption->status, world_rank_, interruption->how));
 }
 
-void GroupMonitor::interrupted(const char* operation, nxd_status_t status) {
+void GroupMonitor::interrupted(const char* operation, const Interruption& interruption) {
   const StoreTimeout bounded = store_timeout();
   shared_->failures->leave_group(key_);
-  fail_for_good(Error(status, describe(operation) + "interrupted by the interrupt callback",
+  fail_for_good(Error(interruption.status, describe(operation) + interruption.how,
                       {world_rank_, 0, name_, operation}));
 }
 
@@ -318,10 +312,9 @@ void GroupMonitor::poll(int awaited) {
   shared_->serve();
   const auto now = Deadline::Clock::now();
   if (call.poll_pause_.count() == 0) plan_polls(call);
-  const StoreTimeout bounded = store_timeout();
-  FailureRegistry& failures = *shared_->failures;
   if (now >= call.next_poll_) {
-    failures.poll();
+    const StoreTimeout bounded = store_timeout();
+    shared_->failures->poll();
     check_running();
     check_failure();
     check_departure(awaited);
@@ -338,6 +331,7 @@ void GroupMonitor::poll(int awaited) {
 
 void GroupMonitor::publish_wait(Scope& call, int awaited) {
   if (call.wait_published_) return;
+  const StoreTimeout bounded = store_timeout();
   shared_->failures->publish_wait(&call, awaited);
   call.wait_published_ = true;
 }
@@ -429,10 +423,11 @@ void GroupMonitor::timed_out(int awaited) {
   const int64_t grace = timeout_share(call.timeout_ms_, 9, 8);
   const int64_t last = timeout_share(call.timeout_ms_, 7, 4);
   for (;;) {
-    failures.poll();
-    check_running();
     poll_interrupt();
     shared_->serve();
+    const StoreTimeout bounded = store_timeout();
+    failures.poll();
+    check_running();
     const int64_t waited = waited_ms(call);
     if (waited >= grace) {
       const FailureRegistry::Culprit culprit = failures.find_culprit(awaited);

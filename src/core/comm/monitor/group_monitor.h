@@ -10,7 +10,9 @@
 #include "core/base/error.h"
 #include "core/comm/monitor/flight_record.h"
 #include "core/comm/monitor/rank_shared.h"
+#include "core/comm/net/call_in_progress.h"
 #include "core/comm/net/deadline.h"
+#include "core/comm/net/interrupt.h"
 #include "core/comm/store/store_timeout.h"
 
 namespace nxd {
@@ -45,14 +47,12 @@ class GroupMonitor {
 
   // A call in progress, which must end by the timeout. Fails when the group has failed before.
   // Calls made inside of it, on the groups that this one is made of, are part of it.
-  class Scope {
+  class Scope : private CallInProgress {
    public:
     // The record is of what the caller asked for, good or bad. Collectives and messages are
     // numbered apart. The operation's name outlives the errors that name it.
     Scope(GroupMonitor& monitor, const char* operation, FlightRecord::Operation record);
     ~Scope();
-    Scope(const Scope&) = delete;
-    Scope& operator=(const Scope&) = delete;
 
     // The call's number among the group's collectives, or its messages.
     uint64_t sequence() const noexcept { return outermost_->sequence_; }
@@ -61,17 +61,9 @@ class GroupMonitor {
 
    private:
     friend class GroupMonitor;
-    // The calls in progress of a thread, innermost first.
-    struct Link {
-      explicit Link(Scope* call);
-      ~Link() { innermost = outer; }
-      Scope*& innermost;  // of this thread
-      Scope* const outer;
-    };
 
     GroupMonitor& monitor_;
     Scope* const outermost_;  // the call that this one is part of, or itself
-    const Link link_;
     const char* operation_;
     uint64_t sequence_ = 0;
     int exceptions_ = 0;  // in flight when it began
@@ -118,11 +110,12 @@ class GroupMonitor {
   [[noreturn]] void break_off(const char* operation);
   bool has_failed() const noexcept { return failed_.load(std::memory_order_acquire); }
 
-  // Without a call in progress: INVALID_STATE in a forked child.
-  void check_not_forked(const char* operation) const;
+  // Without a call in progress: INVALID_STATE in a forked child, and in an interrupt callback that
+  // was asked during a call of the group.
+  void check_caller(const char* operation) const;
   // Without a call in progress: the interrupt callback ended the wait for one that had not begun.
   // Poisons the group as it does a call that has, and lets the peers know.
-  [[noreturn]] void interrupted(const char* operation, nxd_status_t status);
+  [[noreturn]] void interrupted(const char* operation, const Interruption& interruption);
 
   void abort() noexcept;  // from any thread
   bool aborted() const noexcept { return aborted_.load(std::memory_order_relaxed); }
@@ -137,7 +130,7 @@ class GroupMonitor {
   StoreTimeout store_timeout() const;
   void begin(Scope& call, FlightRecord::Operation& record);
   void end(Scope& call) noexcept;
-  Scope* find_call() const noexcept;
+  Scope* find_call(CallInProgress* innermost) const noexcept;
   Scope& current() const;
   Error first_error() const noexcept;
   void poll_interrupt();

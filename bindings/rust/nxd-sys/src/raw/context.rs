@@ -85,6 +85,10 @@ pub struct nxd_group_t {
 /// NXD_OK ends the call, which returns that status unchanged. If the call is a collective or a
 /// message, its group is poisoned. Peers that wait for this rank then get PEER_LOST, as they do
 /// when nxd_context_create is ended. nxd_work_wait leaves the work as it is.
+///
+/// The callback may make calls. INVALID_STATE: those on the group of the call that it is asked in,
+/// nxd_context_finalize and nxd_destroy_model_parallel. A destroy of this group or of the context
+/// logs an error, and leaves it as it is.
 pub type nxd_interrupt_fn = Option<
     unsafe extern "C" fn(user_data: *mut c_void) -> nxd_status_t,
 >;
