@@ -1,16 +1,17 @@
 """Arrays that Python owns as the library takes them: an address, a shape, an element type.
 
 An array is whatever has the buffer protocol, such as numpy's, or DLPack, such as torch's and JAX's,
-on the CPU and in C order; or an nxd.Tensor. 16-bit words stand for bf16 where dtype says so, and
-so do those of numpy arrays of ml_dtypes.bfloat16.
+on the CPU, in C order or where a call says so in any strides; or an nxd.Tensor. 16-bit words stand
+for bf16 where dtype says so, and so do those of numpy arrays of ml_dtypes.bfloat16.
 """
 
 from __future__ import annotations
 
+import ctypes
 import math
 import sys
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, NoReturn
 
 from nxd import _dlpack
 from nxd._handle import to_enum
@@ -126,7 +127,8 @@ def _from_dlpack(array: Any, name: str, dtype: DType | None, writable: bool,
         strides.insert(0, step)
         step *= size
     actual = tensor.strides[0:tensor.ndim] if tensor.strides != ffi.NULL else strides
-    strided = any(n > 1 and a != s for n, a, s in zip(shape, actual, strides))
+    # An array without elements has no order, whatever strides its owner tells.
+    strided = 0 not in shape and any(n > 1 and a != s for n, a, s in zip(shape, actual, strides))
     if strided and not any_strides:
         raise InvalidArgument(f"{name}: the array of shape {tuple(shape)} is not in C order")
     found = dtype_of(tensor.dtype)
@@ -141,26 +143,66 @@ def _from_dlpack(array: Any, name: str, dtype: DType | None, writable: bool,
                   list(actual) if strided else None)
 
 
-def _from_interface(array: Any, view: memoryview, name: str, dtype: DType | None,
-                    writable: bool) -> Buffer:
-    """The memory of an array in any strides, which numpy's interface tells: DLPack has no place for
-    arrays that are read-only."""
+class _PyBuffer(ctypes.Structure):
+    """Py_buffer of Python's C interface."""
+
+    _fields_ = [("buf", ctypes.c_void_p), ("obj", ctypes.c_void_p), ("len", ctypes.c_ssize_t),
+                ("itemsize", ctypes.c_ssize_t), ("readonly", ctypes.c_int), ("ndim", ctypes.c_int),
+                ("format", ctypes.c_char_p), ("shape", ctypes.c_void_p),
+                ("strides", ctypes.c_void_p), ("suboffsets", ctypes.c_void_p),
+                ("internal", ctypes.c_void_p)]
+
+
+# Functions by subscript are this module's own: their argument types change nobody else's.
+_get_buffer = ctypes.pythonapi["PyObject_GetBuffer"]
+_get_buffer.argtypes = [ctypes.py_object, ctypes.POINTER(_PyBuffer), ctypes.c_int]
+_release_buffer = ctypes.pythonapi["PyBuffer_Release"]
+_release_buffer.argtypes, _release_buffer.restype = [ctypes.POINTER(_PyBuffer)], None
+_FULL_RO = 0x11c  # PyBUF_FULL_RO
+
+
+def _address(view: memoryview) -> int:
+    """Where a view's first element is, in any strides. It stays there as long as the view."""
+    described = _PyBuffer()
+    _get_buffer(view, described, _FULL_RO)
+    try:
+        return described.buf or 0
+    finally:
+        _release_buffer(described)
+
+
+def _from_strides(view: memoryview, name: str, dtype: DType | None, writable: bool) -> Buffer:
+    """The memory of a view in any strides, which DLPack would not tell of arrays that are
+    read-only."""
     found = _element(view, name, dtype)
     strides = view.strides or ()
-    if any(stride % SIZES[found] for stride in strides):
+    if view.suboffsets or any(stride % SIZES[found] for stride in strides):
         raise InvalidArgument(f"{name}: elements of {SIZES[found]} bytes in strides of {strides} "
-                              "bytes")
+                              "bytes" + (" by way of pointers" if view.suboffsets else ""))
     if writable and view.readonly:
         raise InvalidArgument(f"{name}: the array is read-only, and would be written")
-    address = ffi.cast("void*", array.__array_interface__["data"][0])
-    return Buffer(address, view.shape or (), found, (array, view),
+    return Buffer(ffi.cast("void*", _address(view)), view.shape or (), found, view,
                   [stride // SIZES[found] for stride in strides])
 
 
-def buffer(array: Any, name: str = "array", dtype: DType | str | None = None,
-           writable: bool = True, any_strides: bool = False) -> Buffer:
-    """The memory of an array, in place; in C order, or in any strides."""
-    wanted = to_enum(DType, dtype) if dtype is not None else None
+def _refuse(array: Any, name: str) -> NoReturn:
+    if _dlpack.is_capsule(array):
+        raise InvalidArgument(f"{name}: got a DLPack capsule: give the object itself, which has "
+                              "__dlpack__")
+    raise InvalidArgument(f"{name}: expected an array with the buffer protocol or DLPack, got "
+                          f"{type(array).__name__}")
+
+
+def _is_foreign(array: Any, view: memoryview) -> bool:
+    """True for elements that a buffer has no format for and DLPack may have: some frameworks write
+    "bfloat16". numpy's DLPack has no more than its buffers."""
+    letter = view.format.lstrip("@=<")
+    return (letter not in _OF_FORMAT and letter not in _STANDS_FOR and hasattr(array, "__dlpack__")
+            and not hasattr(array, "__array_interface__"))
+
+
+def _memory(array: Any, name: str, wanted: DType | None, writable: bool, any_strides: bool,
+            words_are_bf16: bool) -> Buffer:
     view = _view(array)
     if view is None:
         words = _words(array)
@@ -170,31 +212,29 @@ def buffer(array: Any, name: str = "array", dtype: DType | str | None = None,
             array, view, wanted = words, memoryview(words), DType.BF16
     if view is None:
         if not hasattr(array, "__dlpack__"):
-            raise InvalidArgument(f"{name}: expected an array with the buffer protocol or DLPack, "
-                                  f"got {type(array).__name__}")
+            _refuse(array, name)
         return _from_dlpack(array, name, wanted, writable, any_strides)
-    if any_strides and not view.c_contiguous and hasattr(array, "__array_interface__"):
-        return _from_interface(array, view, name, wanted, writable)
+    if _is_foreign(array, view):
+        if writable and view.readonly:  # which an older capsule cannot say
+            raise InvalidArgument(f"{name}: the array is read-only, and would be written")
+        return _from_dlpack(array, name, wanted, writable, any_strides)
+    if words_are_bf16 and view.format.lstrip("@=<") == "H":
+        wanted = DType.BF16
+    if any_strides and not view.c_contiguous:
+        return _from_strides(view, name, wanted, writable)
     return _from_buffer(array, view, name, wanted, writable)
 
 
+def buffer(array: Any, name: str = "array", dtype: DType | str | None = None,
+           writable: bool = True, any_strides: bool = False) -> Buffer:
+    """The memory of an array, in place; in C order, or in any strides."""
+    wanted = to_enum(DType, dtype) if dtype is not None else None
+    return _memory(array, name, wanted, writable, any_strides, words_are_bf16=False)
+
+
 def strided(array: Any, name: str, writable: bool) -> Buffer:
-    """The memory of an array in place, in any strides that its owner tells, by numpy's interface or
-    DLPack. 16-bit words are bf16."""
-    view = _view(array)
-    if view is None:
-        words = _words(array)
-        array = array if words is None else words
-        view = _view(array)
-    if view is None:
-        if not hasattr(array, "__dlpack__"):
-            raise InvalidArgument(f"{name}: expected an array with the buffer protocol or DLPack, "
-                                  f"got {type(array).__name__}")
-        return _from_dlpack(array, name, None, writable, any_strides=True)
-    dtype = DType.BF16 if view.format.lstrip("@=<") == "H" else None
-    if view.c_contiguous or not hasattr(array, "__array_interface__"):
-        return _from_buffer(array, view, name, dtype, writable)
-    return _from_interface(array, view, name, dtype, writable)
+    """The memory of an array in place, in any strides. 16-bit words are bf16."""
+    return _memory(array, name, None, writable, any_strides=True, words_are_bf16=True)
 
 
 def dltensor(memory: Buffer) -> tuple[Any, Any]:

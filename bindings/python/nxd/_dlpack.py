@@ -43,6 +43,12 @@ def produce(source: Any) -> Any:
         return source.__dlpack__()
 
 
+def is_capsule(given: Any) -> bool:
+    """True for a capsule that holds a tensor, or did."""
+    names = (*_USED, *_USED.values())
+    return any(_python.PyCapsule_IsValid(given, name) for name in names)
+
+
 def _open(held: Any) -> tuple[Any, bytes]:
     for name, kind in ((_NAME, "DLManagedTensor*"),
                        (_VERSIONED, "struct DLManagedTensorVersioned*")):

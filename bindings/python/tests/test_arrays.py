@@ -1,5 +1,6 @@
 """Optimizers, data parallelism and pipelines over arrays that Python owns; planning."""
 
+import ctypes
 import importlib.util
 import json
 import os
@@ -135,6 +136,45 @@ class Intake(unittest.TestCase):
                 context.world.all_reduce(Exporter(_dlpack.capsule(managed, versioned=True)))
             managed.flags = 0
             context.world.all_reduce(Exporter(_dlpack.capsule(managed, versioned=True)))
+
+    def test_zero_elements_have_no_order(self):
+        """Frameworks write what they like for the strides of an array without elements."""
+        tensor, kept = _arrays.dltensor(_arrays.Buffer(ffi.NULL, (0, 3), nxd.DType.F32, None,
+                                                       [0, 3]))
+        managed = ffi.new("struct DLManagedTensorVersioned*", {
+            "version": {"major": 1, "minor": 0}, "dl_tensor": tensor[0]})
+        with nxd.Context(nxd.Store.local(), 0, 1) as context:
+            context.world.all_reduce(Exporter(_dlpack.capsule(managed, versioned=True)))
+
+    def test_a_capsule_is_not_an_array(self):
+        """Nobody but its owner could make another one for the next call."""
+        with nxd.Context(nxd.Store.local(), 0, 1) as context:
+            for call in (context.world.all_reduce, lambda capsule: nxd.column_linear_forward(
+                    context, capsule, *[np.ones((1, 1), "f4")] * 3)):
+                with self.assertRaisesRegex(nxd.InvalidArgument, "give the object itself, which "
+                                                                 "has __dlpack__"):
+                    call(np.ones((1, 1), "f4").__dlpack__())
+
+    def test_elements_that_dlpack_alone_knows(self):
+        """A buffer whose format is none of Python's, such as mlx's "bfloat16"."""
+        class Foreign(ctypes.Structure):
+            _fields_ = [("values", ctypes.c_float * 4)]
+
+            def __dlpack__(self):
+                return np.frombuffer(self, "f4").__dlpack__()
+
+        array = Foreign((1, 2, 3, 4))
+        with nxd.Context(nxd.Store.local(), 0, 1) as context:
+            out = np.empty(4, "f4")
+            context.world.all_reduce(array, out)
+            np.testing.assert_array_equal(out, [1, 2, 3, 4])
+            context.world.all_reduce(2 * out, array)
+            self.assertEqual(list(array.values), [2, 4, 6, 8])
+            with self.assertRaisesRegex(nxd.InvalidArgument, "expected f64, got f32"):
+                context.world.all_reduce(array, dtype="f64")
+            del Foreign.__dlpack__
+            with self.assertRaisesRegex(nxd.InvalidArgument, "have no DType of their own"):
+                context.world.all_reduce(array)
 
     def test_parameters_of_torch(self):
         if importlib.util.find_spec("torch") is None:

@@ -1,5 +1,7 @@
 """Layers over arrays that Python owns: an MLP and a vocabulary over two ranks, against numpy."""
 
+import array
+import gc
 import struct
 import tempfile
 import unittest
@@ -165,6 +167,32 @@ class Layers(unittest.TestCase):
             np.testing.assert_array_equal(steps, [[0, 3, 0, 8], [0, 1, 0, 4]])
 
         on_ranks(run, 2, TP)
+
+    def test_strided_memoryviews(self):
+        """Buffers that tell their strides, and have no other interface."""
+        def matrix(values, rows):
+            return memoryview(values).cast("B").cast("f", [rows, len(values) // rows])
+
+        x, wide = array.array("f", range(8)), array.array("f", [7] * 8)
+        weight = np.array([[1, 0], [0, 2]], "f4")
+        with nxd.Context(nxd.Store.local(), 0, 1) as context:
+            context.init_model_parallel()
+            nxd.column_linear_forward(context, matrix(x, 4)[2::-2], weight, None,
+                                      matrix(wide, 4)[1::2])
+            self.assertEqual(wide.tolist(), [7, 7, 4, 10, 7, 7, 0, 2])
+            with self.assertRaisesRegex(nxd.InvalidArgument, "read-only"):
+                nxd.column_linear_forward(context, matrix(x, 4)[::2], weight, None,
+                                          matrix(wide, 4).toreadonly()[::2])
+            with self.assertRaisesRegex(nxd.InvalidArgument, "is not in C order"):
+                context.world.all_reduce(matrix(x, 4)[::2])
+            params, grads = {"w": matrix(x, 4)[::-1]}, {"w": matrix(wide, 4)[::-1]}
+            with self.assertRaisesRegex(nxd.InvalidArgument, r"params\[0\].*a dense array"):
+                nxd.Ddp.over_arrays(context, params, grads)
+        del params, grads
+        # No call holds the arrays any more, which could not grow then.
+        gc.collect()
+        x.append(0)
+        wide.append(0)
 
     def test_a_bad_array_of_one_rank_is_an_error_on_all(self):
         def run(context):
