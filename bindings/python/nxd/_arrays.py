@@ -9,11 +9,10 @@ from __future__ import annotations
 
 import ctypes
 import math
-import sys
 from collections.abc import Sequence
 from typing import Any, NoReturn
 
-from nxd import _dlpack
+from nxd import _bf16, _dlpack
 from nxd._handle import to_enum
 from nxd.enums import DType
 from nxd.errors import InvalidArgument, Unsupported
@@ -26,11 +25,11 @@ FORMATS = {DType.F32: "f", DType.F64: "d", DType.BF16: "H", DType.F16: "e", DTyp
 _OF_FORMAT = {"f": DType.F32, "d": DType.F64, "e": DType.F16, "i": DType.I32, "l": DType.I64,
               "q": DType.I64, "B": DType.U8, "b": DType.I8, "h": DType.I16, "?": DType.BOOL}
 # Elements that a caller may name as others of their size: words as 16-bit floats, numbers without a
-# sign, bytes.
+# sign, bytes; two opaque bytes, as which numpy loads bf16 from its files.
 _STANDS_FOR = {"H": (DType.BF16, DType.F16, DType.I16), "h": (DType.BF16, DType.F16),
                "I": (DType.I32,), "L": (DType.I64,), "Q": (DType.I64,),
                "B": (DType.I8, DType.BOOL), "b": (DType.U8, DType.BOOL), "c": (DType.U8, DType.I8),
-               "?": (DType.U8, DType.I8)}
+               "?": (DType.U8, DType.I8), "2x": (DType.BF16,)}
 _CODES = {DType.F32: (2, 32), DType.F64: (2, 64), DType.BF16: (4, 16), DType.F16: (2, 16),
           DType.I32: (0, 32), DType.I64: (0, 64), DType.U8: (1, 8), DType.I8: (0, 8),
           DType.I16: (0, 16), DType.BOOL: (6, 8)}
@@ -66,14 +65,6 @@ def _view(array: Any) -> memoryview | None:
         return memoryview(array)
     except (TypeError, BufferError, ValueError):
         return None
-
-
-def _words(array: Any) -> Any:
-    """The 16-bit words of a numpy array of bf16, which is what ml_dtypes makes; None for others."""
-    numpy = sys.modules.get("numpy")
-    if numpy is None or not isinstance(array, numpy.ndarray) or array.dtype.name != "bfloat16":
-        return None
-    return array.view(numpy.uint16)
 
 
 def _element(view: memoryview, name: str, dtype: DType | None) -> DType:
@@ -204,8 +195,8 @@ def _is_foreign(array: Any, view: memoryview) -> bool:
 def _memory(array: Any, name: str, wanted: DType | None, writable: bool, any_strides: bool,
             words_are_bf16: bool) -> Buffer:
     view = _view(array)
-    if view is None:
-        words = _words(array)
+    if view is None or view.format == "2x":
+        words = _bf16.words_of(array)
         if words is not None:
             if wanted is not None and wanted is not DType.BF16:
                 raise InvalidArgument(f"{name}: expected {wanted.name.lower()}, got bf16")
@@ -218,7 +209,7 @@ def _memory(array: Any, name: str, wanted: DType | None, writable: bool, any_str
         if writable and view.readonly:  # which an older capsule cannot say
             raise InvalidArgument(f"{name}: the array is read-only, and would be written")
         return _from_dlpack(array, name, wanted, writable, any_strides)
-    if words_are_bf16 and view.format.lstrip("@=<") == "H":
+    if words_are_bf16 and view.format.lstrip("@=<") in ("H", "2x"):
         wanted = DType.BF16
     if any_strides and not view.c_contiguous:
         return _from_strides(view, name, wanted, writable)
@@ -249,8 +240,8 @@ def dltensor(memory: Buffer) -> tuple[Any, Any]:
 
 
 def over_memory(address: Any, shape: Sequence[int], dtype: DType, writable: bool = True) -> Any:
-    """A numpy array over memory of the library's, or without numpy a memoryview; bf16 as 16-bit
-    words. It does not keep the memory alive."""
+    """A numpy array over memory of the library's, or without numpy a memoryview. bf16 comes as
+    _bf16 has it, and in a memoryview as 16-bit words. It does not keep the memory alive."""
     size = max(math.prod(shape) * SIZES[dtype], 1)
     view = memoryview(ffi.buffer(address, size)).cast("B")
     if not writable:
@@ -259,8 +250,8 @@ def over_memory(address: Any, shape: Sequence[int], dtype: DType, writable: bool
         import numpy
     except ImportError:
         return view[:size].cast(FORMATS[dtype], list(shape)) if 0 not in shape else view[:0]
-    array = numpy.frombuffer(view, FORMATS[dtype], math.prod(shape))
-    return array.reshape(shape)
+    array = numpy.frombuffer(view, FORMATS[dtype], math.prod(shape)).reshape(shape)
+    return _bf16.of_words(array) if dtype is DType.BF16 else array
 
 
 def over_dltensor(tensor: Any, writable: bool = True) -> Any:

@@ -189,7 +189,8 @@ class Context(Handle):
     def arena(self, shape: tuple[int, ...], dtype: Any = "f32") -> Any:
         """A numpy array in memory that the other ranks of this host see too: collectives work on
         it in place. It is valid until free_arena, or until the context is closed; a context that
-        is dropped stays as long as the array."""
+        is dropped stays as long as the array. One of bf16 has ml_dtypes' type; where that is not
+        installed it refuses arithmetic and values, and has 16-bit words by .view(numpy.uint16)."""
         kind = to_enum(DType, dtype)
         size = math.prod(shape) * _arrays.SIZES[kind]
         memory = get("void**", core.nxd_arena_alloc, self.pointer, size)
@@ -199,7 +200,7 @@ class Context(Handle):
 
     def free_arena(self, array: Any) -> None:
         """Takes back an array of arena()."""
-        check(core.nxd_arena_free(self.pointer, _arrays.buffer(array).pointer))
+        check(core.nxd_arena_free(self.pointer, _arrays.strided(array, "array", True).pointer))
 
     # Parallel state.
 

@@ -134,7 +134,9 @@ class Sgd(Optimizer):
 class Update:
     """The run of elements of one parameter that an update rule works on, as arrays over the
     library's memory, valid during the call, which it changes in place: update.param -= ... The
-    gradient is to be multiplied by grad_scale."""
+    gradient is to be multiplied by grad_scale. Arrays of bf16 have ml_dtypes' type; where that is
+    not installed they refuse arithmetic and values, and have 16-bit words by .view(numpy.uint16).
+    """
 
     parameter: str
     begin: int

@@ -70,7 +70,8 @@ def pipeline_group(context: Context) -> Group | None:
 
 
 class Value(NamedTuple):
-    """A tensor that goes from one stage to the next, of the same shape in every microbatch."""
+    """A tensor that goes from one stage to the next, of the same shape in every microbatch. In
+    bf16 its arrays have the type that Stage tells."""
 
     name: str
     shape: tuple[int, ...]
@@ -80,8 +81,10 @@ class Value(NamedTuple):
 
 class Stage(Protocol):
     """A rank's stages. Arrays are numpy's over the library's memory, valid during the call; inputs
-    stay as they are until the microbatch's last backward task. Two more methods, backward_input
-    (of grad_inputs alone) and backward_weight(call, inputs, grad_outputs), admit zero_bubble."""
+    stay as they are until the microbatch's last backward task. Arrays of bf16 have ml_dtypes' type;
+    where that is not installed they refuse arithmetic and values, and have 16-bit words by
+    .view(numpy.uint16). Two more methods, backward_input (of grad_inputs alone) and
+    backward_weight(call, inputs, grad_outputs), admit zero_bubble."""
 
     def forward(self, call: PpCall, inputs: list[Any], outputs: list[Any]) -> float | None:
         """Fills outputs; in the last stage gives the loss."""
