@@ -151,8 +151,10 @@ void check_coverage(const std::map<std::string, StoredTensor>& tensors, uint64_t
          " bytes belong to no tensor");
 }
 
+// Some writers, MLX among them, give null where there are none.
 void parse_metadata(const JsonValue& json, const std::string& path,
                     std::map<std::string, std::string>& out) {
+  if (json.is_null()) return;
   if (!json.is_object()) fail(NXD_ERROR_CORRUPT, path, ": expected an object in ", kMetadata);
   json.for_each_member([&](std::string_view key, const JsonValue& value) {
     if (!value.is_string())

@@ -311,6 +311,17 @@ void test_very_many_tensors(void**) {
   assert_true(reader.contains("layers." + std::to_string(kTensors - 1) + ".weight"));
 }
 
+void test_metadata_of_null(void**) {
+  const TempDir dir;
+  const std::string path = dir.path() + "/x.safetensors";
+  write_file(path, file_of(R"({"__metadata__":null,)"
+                           R"("w":{"dtype":"U8","shape":[1],"data_offsets":[0,1]}})",
+                           1));
+  const SafetensorsReader reader(path);
+  assert_true(reader.metadata().empty());
+  assert_true(reader.contains("w"));
+}
+
 void test_broken_files(void**) {
   const TempDir dir;
   const std::string path = dir.path() + "/x.safetensors";
@@ -473,6 +484,7 @@ void test_damage(void**) {
 int main() {
   const CMUnitTest tests[] = {cmocka_unit_test(test_oracle),
                               cmocka_unit_test(test_round_trip),
+                              cmocka_unit_test(test_metadata_of_null),
                               cmocka_unit_test(test_conversions),
                               cmocka_unit_test(test_sharded_set),
                               cmocka_unit_test(test_file_beside_index),
