@@ -46,7 +46,9 @@ void test_failure_seen_before_departure(void**) {
     call_ended.set_value();
   });
   while (!is_waiting(*monitor)) std::this_thread::yield();
-  const Told of_failure = told_by([&] { monitor->interrupted("barrier", NXD_ERROR_USER); });
+  const Told of_failure = told_by([&] {
+    monitor->interrupted("barrier", {NXD_ERROR_USER, "interrupted"});
+  });
   caller.join();
   assert_int_equal(of_failure.status, NXD_ERROR_USER);
   assert_int_equal(of_call.status, NXD_ERROR_USER);
