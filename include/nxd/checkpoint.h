@@ -22,7 +22,8 @@ typedef struct nxd_checkpoint nxd_checkpoint_t;
  *  share. The files are written below a hidden name, so that a job that is killed leaves nothing
  *  that looks like a checkpoint. Remains of such a job are removed here. One job at a time writes
  *  into a directory. A checkpoint that the context publishes in the background is waited for.
- *  @param directory  of all checkpoints of a run; UTF-8.
+ *  @param directory  of all checkpoints of a run; UTF-8. A relative one leads from the working
+ *                    directory of this call, wherever the program goes afterwards.
  *  @param step  0 to 2^52. One that is there already is replaced when the new one is published.
  *  @return NXD_OK; INVALID_ARGUMENT; INVALID_STATE (another checkpoint is being written there);
  *          IO, on all ranks when it is so on one.
@@ -52,10 +53,10 @@ NXD_API nxd_status_t nxd_checkpoint_open_newest(nxd_context_t* ctx, const char* 
  *  @since 0.1 */
 NXD_API nxd_status_t nxd_checkpoint_get_step(nxd_checkpoint_t* checkpoint, int64_t* out_step);
 
-/** [local] Path of a file in the checkpoint: to be written by any rank until it is published, or of
- *  a file that an opened one has. Another rank's file must have another name. For a snapshot's name
- *  it is that of the index of the ranks' shares, where several ranks have written it: functions
- *  that read safetensors take an index in the place of a file.
+/** [local] Absolute path of a file in the checkpoint: to be written by any rank until it is
+ *  published, or of a file that an opened one has. Another rank's file must have another name. For
+ *  a snapshot's name it is that of the index of the ranks' shares, where several ranks have written
+ *  it: functions that read safetensors take an index in the place of a file.
  *  @param name  1 to 200 bytes of UTF-8; no '/', no '.' in front, not manifest.json.
  *  @param buf  room for cap bytes; may be NULL when cap is 0.
  *  @param[out] out_needed  bytes with the terminator. When they exceed cap nothing is copied, and a

@@ -9,6 +9,7 @@
 #include "nxd.h"
 #include "support/ranks.h"
 #include "support/temp_dir.h"
+#include "support/working_directory.h"
 
 #include "support/check.h"
 
@@ -340,6 +341,59 @@ void test_other_seed(void**) {
   }
 }
 
+// Between a relative directory's name and its use the program may go elsewhere: all leads from
+// where it was when it named it.
+void goes_elsewhere(nxd_context_t* ctx, int rank, int size, void* user_data) {
+  auto& here = *static_cast<nxd_test::WorkingDirectory*>(user_data);
+  nxd_group_t* world = nullptr;
+  NXD_TEST_OK(nxd_context_get_world_group(ctx, &world));
+  const auto change = [&](const char* directory) {
+    NXD_TEST_OK(nxd_barrier(world));
+    if (rank == 0) here.change(directory);
+    NXD_TEST_OK(nxd_barrier(world));
+  };
+  const auto check_files = [&](nxd_checkpoint_t* checkpoint, int64_t step) {
+    for (int r = 0; r < size; ++r) {
+      NXD_TEST_CHECK(read(path_in(checkpoint, file_of(r))) == content_of(step, r));
+    }
+  };
+  for (const bool in_background : {false, true}) {
+    const int64_t step = in_background ? 2 : 1;
+    nxd_checkpoint_t* checkpoint = nullptr;
+    if (!NXD_TEST_OK(nxd_checkpoint_create(ctx, "run", step, &checkpoint))) return;
+    const std::string path = path_in(checkpoint, file_of(rank));
+    change("elsewhere");
+    write(path, content_of(step, rank));
+    NXD_TEST_OK(in_background ? nxd_checkpoint_publish_async(checkpoint, 0)
+                              : nxd_checkpoint_publish(checkpoint, 0));
+    if (in_background) NXD_TEST_OK(nxd_checkpoint_wait(checkpoint, -1));
+    check_files(checkpoint, step);
+    nxd_checkpoint_destroy(checkpoint);
+    change("..");
+    if (!NXD_TEST_OK(nxd_checkpoint_open(ctx, "run", step, 1, &checkpoint))) return;
+    change("elsewhere");
+    check_files(checkpoint, step);
+    nxd_checkpoint_destroy(checkpoint);
+    change("..");
+  }
+  // One that is let go of is removed from where it was begun.
+  nxd_checkpoint_t* given_up = nullptr;
+  NXD_TEST_OK(nxd_checkpoint_create(ctx, "run", 3, &given_up));
+  change("elsewhere");
+  nxd_checkpoint_destroy(given_up);
+  change("..");
+  NXD_TEST_CHECK(
+      (names_in("run") == std::vector<std::string>{"step-000000000001", "step-000000000002"}));
+  NXD_TEST_CHECK(fs::is_empty("elsewhere"));
+}
+
+void test_goes_elsewhere(void**) {
+  TempDir directory;
+  fs::create_directory(directory.path() + "/elsewhere");
+  nxd_test::WorkingDirectory here(directory.path());
+  nxd_test_run_ranks(2, 0, goes_elsewhere, &here);
+}
+
 // A job that saves without end, keeping two.
 [[noreturn]] void save_for_ever(const std::string& root, int64_t first) {
   nxd_store_t* store = nullptr;
@@ -395,7 +449,7 @@ int main() {
       cmocka_unit_test(test_killed_while_saving), cmocka_unit_test(test_saved_and_read),
       cmocka_unit_test(test_bad_calls),           cmocka_unit_test(test_damaged),
       cmocka_unit_test(test_other_seed),          cmocka_unit_test(test_going_back),
-      cmocka_unit_test(test_forked_meanwhile),
+      cmocka_unit_test(test_forked_meanwhile),    cmocka_unit_test(test_goes_elsewhere),
   };
   return cmocka_run_group_tests(tests, nullptr, nullptr);
 }

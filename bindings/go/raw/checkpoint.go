@@ -140,11 +140,11 @@ func CheckpointGetStep(checkpoint *Checkpoint) (stepOut int64, err error) {
 	return int64(r.out_step), TakeError(unsafe.Pointer(r.error))
 }
 
-// CheckpointGetPath is nxd_checkpoint_get_path. Path of a file in the checkpoint: to be written by
-// any rank until it is published, or of a file that an opened one has. Another rank's file must
-// have another name. For a snapshot's name it is that of the index of the ranks' shares, where
-// several ranks have written it: functions that read safetensors take an index in the place of a
-// file. [local]
+// CheckpointGetPath is nxd_checkpoint_get_path. Absolute path of a file in the checkpoint: to be
+// written by any rank until it is published, or of a file that an opened one has. Another rank's
+// file must have another name. For a snapshot's name it is that of the index of the ranks' shares,
+// where several ranks have written it: functions that read safetensors take an index in the place
+// of a file. [local]
 func CheckpointGetPath(checkpoint *Checkpoint, name string, buf *byte, cap int) (neededOut int, err error) {
 	nameC, err := CString("name", name)
 	if err != nil {

@@ -4,6 +4,7 @@
 #include <cstdio>
 #include <string_view>
 
+#include "core/base/absolute_path.h"
 #include "core/base/log.h"
 #include "core/checkpoint/checksum.h"
 #include "core/checkpoint/file.h"
@@ -48,7 +49,7 @@ std::string checksum_of(const InputFile& file) { return Checksum().add(file).hex
 
 }  // namespace
 
-CheckpointDirectory::CheckpointDirectory(std::string root) : root_(std::move(root)) {
+CheckpointDirectory::CheckpointDirectory(const std::string& root) : root_(absolute_path(root)) {
   check_argument(!root_.empty(), "directory: expected a path, got \"\"");
 }
 

@@ -21,8 +21,10 @@ namespace nxd {
 // it is removed. So whenever a job is killed, what has a name is whole.
 class CheckpointDirectory {
  public:
-  explicit CheckpointDirectory(std::string root);
+  // A relative one leads from the working directory of now. IO where that has been removed.
+  explicit CheckpointDirectory(const std::string& root);
 
+  // Absolute, as all paths below it are: the program may go elsewhere meanwhile.
   const std::string& root() const { return root_; }
   std::string published_path(int64_t step) const;
   std::string partial_path(int64_t step) const;

@@ -1,5 +1,7 @@
 #include "core/checkpoint/file_set.h"
 
+#include "core/base/absolute_path.h"
+
 namespace nxd {
 namespace {
 
@@ -11,7 +13,9 @@ constexpr size_t kMostKeptOpen = 256;
 FileSet::File FileSet::add(const std::string& path) {
   auto file = std::make_shared<const InputFile>(path);
   const bool is_kept = entries_.size() < kMostKeptOpen;
-  entries_.push_back({path, file->identity(), is_kept ? file : nullptr});
+  // The program may be elsewhere when it is opened again.
+  entries_.push_back(
+      {is_kept ? path : absolute_path(path), file->identity(), is_kept ? file : nullptr});
   return file;
 }
 

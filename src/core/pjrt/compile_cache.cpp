@@ -16,6 +16,7 @@
 #include <vector>
 
 #include "core/base/above_stdio.h"
+#include "core/base/absolute_path.h"
 #include "core/base/environment.h"
 #include "core/base/log.h"
 #include "core/base/sleep.h"
@@ -143,6 +144,8 @@ CompileCacheOptions CompileCacheOptions::from_environment() {
 CompileCache::CompileCache(CompileCacheOptions options) : options_(std::move(options)) {
   if (!is_on()) return;
   try {
+    // A thread may compile while the program changes its working directory.
+    options_.directory = absolute_path(options_.directory);
     make_directories(options_.directory);
   } catch (const Error& error) {
     if (is_first_time(options_.directory)) {

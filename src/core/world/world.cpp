@@ -8,6 +8,7 @@
 #include <optional>
 #include <utility>
 
+#include "core/base/absolute_path.h"
 #include "core/base/environment.h"
 #include "core/base/kept_by_process.h"
 #include "core/comm/deputy_calls.h"
@@ -49,6 +50,17 @@ RankInfo rank_info_of(const ContextOptions& options, int64_t timeout_ms) {
   }
 }
 
+// The program may be elsewhere when a group fails. A record is nothing to fail a context for: where
+// there is no working directory, the group that cannot write its record says so.
+std::string flight_record_prefix() {
+  const std::string prefix = env::flight_record();
+  try {
+    return absolute_path(prefix);
+  } catch (const Error&) {
+    return prefix;
+  }
+}
+
 }  // namespace
 
 World::World(const ContextOptions& options) {
@@ -66,7 +78,7 @@ World::World(const ContextOptions& options) {
   rank_info_.transport = transport;
   shared_ = kept_by_process(new RankShared);
   shared_->interrupt = options.interrupt;
-  shared_->flight_record_prefix = env::flight_record();
+  shared_->flight_record_prefix = flight_record_prefix();
   shared_->large_group = large_group;
   shared_->world_size = size();
   background_ = std::make_unique<Background>(shared_);

@@ -13,6 +13,7 @@
 #include "core/checkpoint/checkpoint_directory.h"
 #include "support/rejection.h"
 #include "support/temp_dir.h"
+#include "support/working_directory.h"
 
 #include "support/check.h"
 
@@ -243,6 +244,32 @@ void one_that_cannot_be_read_is_not_passed_over(void**) {
   assert_int_equal(directory.newest().value_or(-1), 1);
 }
 
+// A relative path leads from where the program was when it named it.
+void a_program_that_goes_elsewhere(void**) {
+  const nxd_test::TempDir dir;
+  fs::create_directory(dir.path() + "/elsewhere");
+  nxd_test::WorkingDirectory here(dir.path());
+  const CheckpointDirectory directory("run");
+  const auto lock = write(directory, 5, "new");
+  here.change("elsewhere");
+  directory.place(5);
+  directory.make_durable(5);
+  assert_true(directory.newest() == 5);
+  assert_string_equal(read(dir.path() + "/run/step-000000000005" + kFile).c_str(), "new");
+  assert_true(fs::is_empty(dir.path() + "/elsewhere"));
+}
+
+void a_working_directory_that_is_gone(void**) {
+  const nxd_test::TempDir dir;
+  const std::string gone = dir.path() + "/gone";
+  fs::create_directory(gone);
+  const nxd_test::WorkingDirectory here(gone);
+  fs::remove(gone);
+  nxd_test::rejection(NXD_ERROR_IO, "run: cannot find the working directory",
+                      [&] { const CheckpointDirectory directory("run"); });
+  save(CheckpointDirectory(dir.path() + "/run"), 1, "new");
+}
+
 }  // namespace
 
 int main() {
@@ -255,6 +282,8 @@ int main() {
       cmocka_unit_test(a_lock_of_another_user),
       cmocka_unit_test(only_leftovers_are_removed),
       cmocka_unit_test(one_that_cannot_be_read_is_not_passed_over),
+      cmocka_unit_test(a_program_that_goes_elsewhere),
+      cmocka_unit_test(a_working_directory_that_is_gone),
   };
   return cmocka_run_group_tests(tests, nullptr, nullptr);
 }

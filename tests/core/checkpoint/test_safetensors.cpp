@@ -20,6 +20,7 @@
 #include "support/paths.h"
 #include "support/safetensors_file.h"
 #include "support/temp_dir.h"
+#include "support/working_directory.h"
 
 using nxd::SafetensorsReader;
 using nxd::ShardSpec;
@@ -291,6 +292,31 @@ void test_pickles(void**) {
   }
 }
 
+// More files than stay open: the others are opened again when they are read, wherever the program
+// is by then.
+void test_very_many_files(void**) {
+  constexpr int kFiles = 300;
+  const TempDir dir;
+  nxd_test::WorkingDirectory here(dir.path());
+  std::filesystem::create_directory("many");
+  std::filesystem::create_directory("elsewhere");
+  std::string map;
+  for (int i = 0; i < kFiles; ++i) {
+    const std::string name = std::to_string(i), file = name + ".safetensors";
+    const auto value = static_cast<float>(i);
+    nxd_test::write_safetensors("many/" + file, {{name, NXD_DTYPE_F32, {1}, &value}}, {});
+    map += (i > 0 ? ",\"" : "\"") + name + "\":\"" + file + "\"";
+  }
+  write_file("many/model.safetensors.index.json", "{\"weight_map\":{" + map + "}}");
+  const SafetensorsReader reader("many");
+  here.change("elsewhere");
+  for (int i = 0; i < kFiles; ++i) {
+    float got = -1;
+    reader.read_slice(std::to_string(i), ShardSpec::replicated({1}), &got, NXD_DTYPE_F32);
+    assert_true(got == static_cast<float>(i));
+  }
+}
+
 // A header is read in time as its length: with the square of it this would take an hour.
 void test_very_many_tensors(void**) {
   const TempDir dir;
@@ -490,6 +516,7 @@ int main() {
                               cmocka_unit_test(test_file_beside_index),
                               cmocka_unit_test(test_no_files),
                               cmocka_unit_test(test_pickles),
+                              cmocka_unit_test(test_very_many_files),
                               cmocka_unit_test(test_very_many_tensors),
                               cmocka_unit_test(test_broken_files),
                               cmocka_unit_test(test_bad_reads),

@@ -17,6 +17,7 @@
 
 #include "support/check.h"
 #include "support/temp_dir.h"
+#include "support/working_directory.h"
 
 namespace {
 
@@ -316,6 +317,25 @@ void reads_the_environment(void**) {
   }
 }
 
+// A thread compiles while the program changes its working directory: no lock is left.
+void stays_where_it_is(void**) {
+  const nxd_test::TempDir dir;
+  nxd_test::WorkingDirectory here(dir.path());
+  std::filesystem::create_directory("elsewhere");
+  CompileCacheOptions options;
+  options.directory = "a/b";
+  const CompileCache cache(options);
+  auto lock = cache.lock("key");
+  assert_true(lock != nullptr);
+  here.change("elsewhere");
+  cache.write({"key", NXD_OK, code(10)});
+  lock.reset();
+  const auto entry = cache.read("key");
+  assert_true(entry.has_value() && entry->content == code(10));
+  assert_int_equal(files_of(dir).size(), 1);
+  assert_true(std::filesystem::is_empty(dir.path() + "/elsewhere"));
+}
+
 }  // namespace
 
 int main() {
@@ -325,7 +345,7 @@ int main() {
       cmocka_unit_test(reads_own_files_alone),   cmocka_unit_test(forgets_the_least_recently_used),
       cmocka_unit_test(survives_killed_writers), cmocka_unit_test(locks),
       cmocka_unit_test(remembers_digests),       cmocka_unit_test(goes_without),
-      cmocka_unit_test(reads_the_environment),
+      cmocka_unit_test(reads_the_environment),   cmocka_unit_test(stays_where_it_is),
   };
   return cmocka_run_group_tests(tests, nullptr, nullptr);
 }

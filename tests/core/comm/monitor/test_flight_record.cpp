@@ -20,6 +20,7 @@
 #include "core/comm/monitor/flight_record.h"
 #include "support/ranks.h"
 #include "support/temp_dir.h"
+#include "support/working_directory.h"
 
 // After the rest: it defines fail().
 #include "support/check.h"
@@ -181,6 +182,24 @@ void test_file(void**) {
   }
 }
 
+// The prefix leads from where the program was when it made the context.
+void fails_elsewhere(nxd_context_t* ctx, int rank, int size, void* user_data) {
+  if (rank == 0) NXD_TEST_CHECK(::chdir("elsewhere") == 0);
+  fails(ctx, rank, size, user_data);
+}
+
+void test_relative_prefix(void**) {
+  const nxd_test::TempDir directory;
+  const nxd_test::WorkingDirectory here(directory.path());
+  assert_int_equal(mkdir("elsewhere", 0700), 0);
+  setenv("NXD_FLIGHT_RECORD", "flight.", 1);
+  run_two(fails_elsewhere);
+  unsetenv("NXD_FLIGHT_RECORD");
+  for (const char* file : {"/flight.0", "/flight.1"}) {
+    assert_true(std::ifstream(directory.path() + file).good());
+  }
+}
+
 // A pipe that nobody reads from would hold the call that failed for ever. One that has a reader
 // gets nothing.
 void test_pipes(void**) {
@@ -323,9 +342,14 @@ void test_tearing(void**) {
 }  // namespace
 
 int main() {
-  const CMUnitTest tests[] = {cmocka_unit_test(test_calls),     cmocka_unit_test(test_waiting),
-                              cmocka_unit_test(test_bad_calls), cmocka_unit_test(test_file),
-                              cmocka_unit_test(test_pipes),     cmocka_unit_test(test_log),
-                              cmocka_unit_test(test_no_room),   cmocka_unit_test(test_tearing)};
+  const CMUnitTest tests[] = {cmocka_unit_test(test_calls),
+                              cmocka_unit_test(test_waiting),
+                              cmocka_unit_test(test_bad_calls),
+                              cmocka_unit_test(test_file),
+                              cmocka_unit_test(test_relative_prefix),
+                              cmocka_unit_test(test_pipes),
+                              cmocka_unit_test(test_log),
+                              cmocka_unit_test(test_no_room),
+                              cmocka_unit_test(test_tearing)};
   return cmocka_run_group_tests(tests, nullptr, nullptr);
 }
