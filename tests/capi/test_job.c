@@ -325,6 +325,27 @@ static void environment(void** state) {
   unlink(path);
 }
 
+/* A program that has cleared its environment has no array of it at all. */
+static void cleared_environment(void** state) {
+  (void)state;
+  const pid_t child = fork();
+  if (child == 0) {
+    clearenv();
+    const char* const argv[] = {"/bin/sh", "-c", "exit $((RANK + WORLD_SIZE - 1))", NULL};
+    nxd_spawn_options_t options = NXD_SPAWN_OPTIONS_INIT;
+    options.num_processes = 1;
+    options.argv = argv;
+    nxd_job_t* job = NULL;
+    if (nxd_spawn(&options, &job) != NXD_OK) _exit(1);
+    const nxd_status_t status = nxd_job_wait(job, 60000);
+    nxd_job_destroy(job);
+    _exit(status == NXD_OK ? 0 : 2);
+  }
+  int status = -1;
+  assert_int_equal(waitpid(child, &status, 0), child);
+  assert_int_equal(status, 0);
+}
+
 /* Runs a command and gives its exit code and what it wrote. */
 static int run(const char* command, char* out, size_t cap) {
   FILE* f = popen(command, "r");
@@ -494,6 +515,7 @@ int main(int argc, char** argv) {
       cmocka_unit_test(orphaned),
       cmocka_unit_test(cannot_start),
       cmocka_unit_test(environment),
+      cmocka_unit_test(cleared_environment),
       cmocka_unit_test(nxdrun),
       cmocka_unit_test(plain_environment),
       cmocka_unit_test(ignored_sigchld),

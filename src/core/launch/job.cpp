@@ -62,7 +62,8 @@ std::vector<std::string> own_arguments() {
 std::vector<std::string> environment_with(
     const std::vector<std::pair<std::string, std::string>>& settings) {
   std::vector<std::string> out;
-  for (char** entry = environ; *entry; ++entry) {
+  // None at all after clearenv().
+  for (char** entry = environ; entry && *entry; ++entry) {
     const std::string text(*entry);
     const std::string name = text.substr(0, text.find('='));
     const bool replaced = std::any_of(settings.begin(), settings.end(),
