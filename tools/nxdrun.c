@@ -4,17 +4,21 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
 
 #include "nxd.h"
 
 static const int forwarded[] = {SIGINT, SIGTERM, SIGHUP, SIGUSR1, SIGUSR2};
 static volatile sig_atomic_t received;
 
+/* In seconds, for ranks to save what they have: as torchrun and Slurm do. */
+static const int32_t default_grace = 30;
+
 static void remember(int signal_number) { received = signal_number; }
 
 static void usage(FILE* out) {
   fputs(
-      "usage: nxdrun [-n N] [--omp-threads N] PROGRAM [ARGUMENT...]\n"
+      "usage: nxdrun [-n N] [--omp-threads N] [--grace S] PROGRAM [ARGUMENT...]\n"
       "\n"
       "Runs PROGRAM in N processes on this host, the ranks of one world. Each gets RANK,\n"
       "WORLD_SIZE, LOCAL_RANK, LOCAL_WORLD_SIZE, MASTER_ADDR and MASTER_PORT.\n"
@@ -23,16 +27,19 @@ static void usage(FILE* out) {
       "                   NEURONCORE_NUM_DEVICES, or 1\n"
       "  --omp-threads N  OMP_NUM_THREADS of each; by default as it is, or 1 when N is more than "
       "1\n"
+      "  --grace S        seconds that the processes have to end after a SIGINT or SIGTERM; 30 by\n"
+      "                   default\n"
       "  -h, --help       this text\n"
       "\n"
       "The exit code is 0 when all processes end with 0, and otherwise that of the first one that\n"
       "fails, or 128 and the number of the signal that ended it. The others are then given some\n"
       "seconds to report, and are ended. 127: PROGRAM cannot be started. SIGINT and SIGTERM are\n"
-      "passed on; a second one ends the processes at once.\n",
+      "passed on; processes that do not end within the grace are killed, as by a second one at "
+      "once.\n",
       out);
 }
 
-/* True if the text is a number of processes or threads, which is then stored. */
+/* True if the text is a number of processes, threads or seconds, which is then stored. */
 static int parse_number(const char* option, const char* text, int32_t* out) {
   char* end = NULL;
   const long value = strtol(text, &end, 10);
@@ -43,16 +50,18 @@ static int parse_number(const char* option, const char* text, int32_t* out) {
 }
 
 /* Index of the program in argv; 0 after --help, -1 when the arguments are wrong. */
-static int parse(int argc, char** argv, nxd_spawn_options_t* options) {
+static int parse(int argc, char** argv, nxd_spawn_options_t* options, int32_t* grace) {
   static const struct option known[] = {{"omp-threads", required_argument, NULL, 't'},
+                                        {"grace", required_argument, NULL, 'g'},
                                         {"help", no_argument, NULL, 'h'},
                                         {NULL, 0, NULL, 0}};
   /* The plus: what follows the program is the program's. */
   for (int c; (c = getopt_long(argc, argv, "+n:h", known, NULL)) != -1;) {
     if (c == 'h') return 0;
     if (c == '?') return -1;
-    if (!(c == 'n' ? parse_number("-n", optarg, &options->num_processes)
-                   : parse_number("--omp-threads", optarg, &options->omp_num_threads))) {
+    if (!(c == 'n'   ? parse_number("-n", optarg, &options->num_processes)
+          : c == 'g' ? parse_number("--grace", optarg, grace)
+                     : parse_number("--omp-threads", optarg, &options->omp_num_threads))) {
       return -1;
     }
   }
@@ -61,21 +70,37 @@ static int parse(int argc, char** argv, nxd_spawn_options_t* options) {
   return -1;
 }
 
-/* Waits while passing signals on. A second SIGINT or SIGTERM ends the job the hard way. */
-static nxd_status_t supervise(nxd_job_t* job) {
-  int ends = 0;
+static int64_t now_ms(void) {
+  struct timespec now;
+  clock_gettime(CLOCK_MONOTONIC, &now);
+  return (int64_t)now.tv_sec * 1000 + now.tv_nsec / 1000000;
+}
+
+/* Waits while passing signals on. A second SIGINT or SIGTERM ends the job the hard way, and so does
+ * the time after the first: ranks may ignore it, or have no thread that takes it. */
+static nxd_status_t supervise(nxd_job_t* job, int32_t grace) {
+  int ended_by = 0; /* the first of these signals */
+  int64_t killed_at = INT64_MAX;
   for (;;) {
     const nxd_status_t status = nxd_job_wait(job, 50);
-    if (received) {
-      const int signal_number = received;
-      received = 0;
-      if ((signal_number == SIGINT || signal_number == SIGTERM) && ++ends > 1) {
-        nxd_job_kill(job, SIGKILL);
-      } else {
-        nxd_job_kill(job, signal_number);
-      }
-    }
     if (status != NXD_ERROR_TIMEOUT) return status;
+    const int signal_number = received;
+    received = 0;
+    const int ends = signal_number == SIGINT || signal_number == SIGTERM;
+    if (ends && ended_by) {
+      nxd_job_kill(job, SIGKILL);
+    } else if (signal_number) {
+      nxd_job_kill(job, signal_number);
+    }
+    if (ends && !ended_by) {
+      ended_by = signal_number;
+      killed_at = now_ms() + (int64_t)grace * 1000;
+    }
+    if (now_ms() < killed_at) continue;
+    fprintf(stderr, "nxdrun: processes still run %d s after signal %d, and are killed\n",
+            (int)grace, ended_by);
+    nxd_job_kill(job, SIGKILL);
+    killed_at = INT64_MAX;
   }
 }
 
@@ -91,7 +116,8 @@ static int exit_code_of(nxd_job_t* job) {
 
 int main(int argc, char** argv) {
   nxd_spawn_options_t options = NXD_SPAWN_OPTIONS_INIT;
-  const int program = parse(argc, argv, &options);
+  int32_t grace = default_grace;
+  const int program = parse(argc, argv, &options, &grace);
   if (program == 0) {
     usage(stdout);
     return 0;
@@ -113,7 +139,7 @@ int main(int argc, char** argv) {
     return 127;
   }
   int code = 0;
-  if (supervise(job) != NXD_OK) {
+  if (supervise(job, grace) != NXD_OK) {
     fprintf(stderr, "nxdrun: %s\n", nxd_last_error());
     code = exit_code_of(job);
   }

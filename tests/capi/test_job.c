@@ -387,6 +387,35 @@ static void nxdrun(void** state) {
       9);
 }
 
+/* After SIGTERM a rank has some seconds to save what it has. One that does not end is killed. */
+static void nxdrun_ends_ranks(void** state) {
+  (void)state;
+  static const struct {
+    const char *options, *trap, *more;
+    int code;
+    const char* message;
+  } table[] = {
+      {"--grace 1", "", "", 137, "processes still run 1 s after signal 15, and are killed"},
+      {"", "sleep 2; exit 0", "", 0, ""},
+      /* A second one does not wait. More are sent, for two at once may count as one. */
+      {"--grace 3600", "", "while sleep 1; do kill -TERM $run; done; ", 137, "ended by signal 9"}};
+  for (size_t i = 0; i < sizeof table / sizeof *table; ++i) {
+    char command[2048], out[8192];
+    snprintf(command, sizeof command,
+             "timeout 60 " NXDRUN
+             " -n 1 %s sh -c 'trap \"%s\" TERM; "
+             "run=$(ps -o ppid= -p $PPID); kill -TERM $run; %swhile :; do sleep 0.1; done' 2>&1",
+             table[i].options, table[i].trap, table[i].more);
+    const int code = run(command, out, sizeof out);
+    if (code != table[i].code || !strstr(out, table[i].message)) {
+      fail_msg("%s: exit code %d: %s", command, code, out);
+    }
+  }
+  char out[512];
+  assert_int_equal(run(NXDRUN " --grace never true 2>&1", out, sizeof out), 2);
+  assert_non_null(strstr(out, "--grace: expected a number from 1 to 65536, got never"));
+}
+
 /* --- Programs that do not let anybody wait for their children --------------------------------- */
 
 static void check_ends(int with_crash) {
@@ -517,6 +546,7 @@ int main(int argc, char** argv) {
       cmocka_unit_test(environment),
       cmocka_unit_test(cleared_environment),
       cmocka_unit_test(nxdrun),
+      cmocka_unit_test(nxdrun_ends_ranks),
       cmocka_unit_test(plain_environment),
       cmocka_unit_test(ignored_sigchld),
       cmocka_unit_test(short_lived_thread),
