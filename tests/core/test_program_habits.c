@@ -1,5 +1,6 @@
 /* Programs with habits that a library must bear: without standard descriptors, as daemons are; that
- * send signals without a pause, as runtimes do to end a thread; that cut up their arguments. */
+ * send signals without a pause, as runtimes do to end a thread; that cut up their arguments; whose
+ * first thread ends before the others. */
 #include <fcntl.h>
 #include <pthread.h>
 #include <signal.h>
@@ -128,6 +129,78 @@ static void arguments_in_pieces(void** state) {
   nxd_job_destroy(job);
 }
 
+typedef struct {
+  const char* store;
+  int rank, late; /* late: the context is made when the first thread has ended */
+  nxd_context_t* ctx;
+} lone_t;
+
+static void join_two(lone_t* lone) {
+  nxd_context_options_t options = NXD_CONTEXT_OPTIONS_INIT;
+  options.rendezvous = NXD_RENDEZVOUS_STORE;
+  options.rank = lone->rank;
+  options.size = 2;
+  options.timeout_ms = 30000;
+  NXD_TEST_OK(nxd_store_create_file(lone->store, &options.store));
+  NXD_TEST_OK(nxd_context_create(&options, &lone->ctx));
+  nxd_store_destroy(options.store);
+}
+
+/* A zombie's file of what it has mapped is empty. */
+static void wait_for_first_thread(void) {
+  for (int i = 0, mapped = 1; mapped && i < 5000; ++i) {
+    FILE* maps = fopen("/proc/self/maps", "r");
+    mapped = maps && fgetc(maps) != EOF;
+    if (maps) fclose(maps);
+    usleep(1000);
+  }
+}
+
+static void* go_on_alone(void* arg) {
+  lone_t* lone = arg;
+  wait_for_first_thread();
+  if (lone->late) join_two(lone);
+  static const int32_t members[] = {1, 0};
+  nxd_group_t* pair = NULL;
+  nxd_transport_t transport = NXD_TRANSPORT_AUTO;
+  float data[1000] = {1};
+  NXD_TEST_OK(nxd_group_create(lone->ctx, members, 2, "pair", &pair));
+  NXD_TEST_OK(nxd_group_get_transport(pair, &transport));
+  NXD_TEST_CHECK(transport == NXD_TRANSPORT_SHARED_MEMORY);
+  NXD_TEST_OK(nxd_all_reduce(pair, data, data, 1000, NXD_DTYPE_F32, NXD_REDUCE_SUM));
+  NXD_TEST_CHECK(data[0] == 2);
+  nxd_group_destroy(pair);
+  NXD_TEST_OK(nxd_context_finalize(lone->ctx));
+  nxd_context_destroy(lone->ctx);
+  _exit(nxd_test_failures());
+}
+
+static void without_first_thread(void** state) {
+  (void)state;
+  for (int late = 0; late < 2; ++late) {
+    static char path[32]; /* not of the thread that ends, no more than the next */
+    static lone_t lone;
+    strcpy(path, "/tmp/nxd_habits_XXXXXX");
+    close(mkstemp(path));
+    pid_t children[2];
+    for (int rank = 0; rank < 2; ++rank) {
+      children[rank] = fork();
+      if (children[rank] != 0) continue;
+      lone = (lone_t){path, rank, late, NULL};
+      if (!late) join_two(&lone);
+      pthread_t other;
+      if (pthread_create(&other, NULL, go_on_alone, &lone) != 0) _exit(9);
+      pthread_exit(NULL);
+    }
+    for (int rank = 0; rank < 2; ++rank) {
+      int status = -1;
+      assert_int_equal(waitpid(children[rank], &status, 0), children[rank]);
+      assert_int_equal(status, 0);
+    }
+    unlink(path);
+  }
+}
+
 int main(int argc, char** argv) {
   if (getenv("NXD_TEST_PART")) return argc == 2 && strcmp(argv[1], "a,b") == 0 ? 0 : 9;
   if (argc == 1) {
@@ -135,8 +208,8 @@ int main(int argc, char** argv) {
     return 1;
   }
   arguments = argv;
-  const struct CMUnitTest tests[] = {cmocka_unit_test(closed_descriptors),
-                                     cmocka_unit_test(signals_without_pause),
-                                     cmocka_unit_test(arguments_in_pieces)};
+  const struct CMUnitTest tests[] = {
+      cmocka_unit_test(closed_descriptors), cmocka_unit_test(signals_without_pause),
+      cmocka_unit_test(arguments_in_pieces), cmocka_unit_test(without_first_thread)};
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

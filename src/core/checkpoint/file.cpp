@@ -17,6 +17,7 @@
 #include "core/base/above_stdio.h"
 #include "core/base/blocked_signals.h"
 #include "core/base/open_directory.h"
+#include "core/base/proc_file.h"
 #include "core/base/regular_file.h"
 #include "core/checkpoint/checksum.h"
 
@@ -72,7 +73,7 @@ void remove_abandoned(const std::string& directory, const std::string& name) {
   }
 }
 
-std::string link_of(int fd) { return text("/proc/self/fd/", fd); }
+std::string link_of(int fd) { return own_proc(text("fd/", fd)); }
 
 }  // namespace
 

@@ -34,7 +34,7 @@ const char* const kLoopback = "127.0.0.1";
 // As they were when the library was loaded: programs cut their arguments up in place, and write
 // titles over them. Never destroyed, for a program may start jobs while it ends.
 std::string& loaded_arguments() {
-  static auto* const arguments = new std::string(read_proc("/proc/self/cmdline").value_or(""));
+  static auto* const arguments = new std::string(read_proc(own_proc("cmdline")).value_or(""));
   return *arguments;
 }
 

@@ -14,7 +14,11 @@ namespace {
 // As it was when the process was executed. False also when it cannot be read: then the process
 // belongs to another user, and is no wrapper of ours.
 bool was_started_with(pid_t pid, const std::string& setting) {
-  const std::string all = read_proc(text("/proc/", pid, "/environ")).value_or("");
+  std::string all;
+  find_in_proc(pid, [&all](const std::string& directory) {
+    all = read_proc(directory + "/environ").value_or("");
+    return !all.empty();
+  });
   return ('\0' + all).find('\0' + setting + '\0') != std::string::npos;
 }
 

@@ -25,9 +25,9 @@
 namespace nxd {
 namespace {
 
-std::string link_of(const char* path) {
+std::string own_namespace(const char* kind) {
   char target[128];
-  const ssize_t n = ::readlink(path, target, sizeof target);
+  const ssize_t n = ::readlink(own_proc(text("ns/", kind)).c_str(), target, sizeof target);
   return std::string(target, n > 0 ? static_cast<size_t>(n) : 0);
 }
 
@@ -37,7 +37,7 @@ std::string network_identity() {
   boot.resize(std::min(boot.size(), boot.find('\n')));
   char name[HOST_NAME_MAX + 1] = "";
   ::gethostname(name, sizeof name - 1);
-  return text(boot, "/", link_of("/proc/self/ns/net"), "/", name);
+  return text(boot, "/", own_namespace("net"), "/", name);
 }
 
 // Others may not look into a process that has taken another user's place, or that a file's rights
@@ -51,8 +51,8 @@ std::string host_identity(const RankInfo& m) {
   const auto given = env::get("NXD_HOST_ID");
   if (given) return *given;
   const int own = is_closed_to_others() ? ::getpid() : 0;
-  return text(network_identity(), "/", link_of("/proc/self/ns/pid"), "/",
-              link_of("/proc/self/ns/user"), "/", ::geteuid(), "/", own);
+  return text(network_identity(), "/", own_namespace("pid"), "/", own_namespace("user"), "/",
+              ::geteuid(), "/", own);
 }
 
 // Numbers names in the order in which they come.

@@ -48,7 +48,7 @@ struct Programs {
 // process when Linux gives no more.
 bool are_mappings_scarce() {
   try {
-    const auto maps = read_proc("/proc/self/maps");
+    const auto maps = read_proc(own_proc("maps"));
     const auto limit = read_proc("/proc/sys/vm/max_map_count");
     if (!maps || !limit) return false;
     const auto most = env::parse_int(limit->substr(0, limit->find('\n')));

@@ -11,6 +11,7 @@
 #include <utility>
 
 #include "core/base/error.h"
+#include "core/base/proc_file.h"
 #include "core/base/text_stream.h"
 
 namespace nxd {
@@ -25,6 +26,23 @@ struct stat status_of(int descriptor, const char* what) {
 }
 
 uint32_t low_half(uint64_t inode) { return static_cast<uint32_t>(inode); }
+
+// Where it fails errno says why.
+Fd open_at(const SharedMemory::Address& address) {
+  Fd found;
+  int code = ENOENT;
+  find_in_proc(address.pid, [&](const std::string& directory) {
+    const std::string path = text(directory, "/fd/", address.descriptor);
+    found = Fd(::open(path.c_str(), O_RDWR | O_CLOEXEC));
+    if (found) return true;
+    // Another user than root may not even look at what a thread that has ended leaves.
+    const bool may_differ = errno == ENOENT || errno == EACCES || errno == EPERM;
+    if (errno != ENOENT) code = errno;
+    return !may_differ;
+  });
+  errno = code;
+  return found;
+}
 
 }  // namespace
 
@@ -66,10 +84,9 @@ SharedMemory SharedMemory::create(size_t size) {
 }
 
 SharedMemory SharedMemory::open(const Address& address) {
-  const std::string path = text("/proc/", address.pid, "/fd/", address.descriptor);
   SharedMemory memory;
-  memory.descriptor_ = Fd(::open(path.c_str(), O_RDWR | O_CLOEXEC));
-  if (!memory.descriptor_ && errno == ENOENT && ::access("/proc/self/fd", X_OK) != 0) {
+  memory.descriptor_ = open_at(address);
+  if (!memory.descriptor_ && errno == ENOENT && ::access(own_proc("fd").c_str(), X_OK) != 0) {
     fail(NXD_ERROR_IO, "cannot open the shared memory of process ", address.pid,
          ": /proc is not mounted here; expected it, or NXD_TRANSPORT=gloo");
   }
@@ -86,7 +103,7 @@ SharedMemory SharedMemory::open(const Address& address) {
          " (it has ended, or cannot be seen from here: ranks with one NXD_HOST_ID need one process "
          "namespace)");
   }
-  const struct stat status = status_of(memory.descriptor_.get(), path.c_str());
+  const struct stat status = status_of(memory.descriptor_.get(), "shared memory of a process");
   memory.inode_ = low_half(status.st_ino);
   if (memory.inode_ != address.inode) {
     fail(NXD_ERROR_PEER_LOST, "the shared memory of process ", address.pid, " is gone");

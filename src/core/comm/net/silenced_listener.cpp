@@ -8,10 +8,12 @@
 #include <charconv>
 #include <cstring>
 #include <new>
+#include <string>
 #include <string_view>
 
 #include "core/base/error.h"
 #include "core/base/open_directory.h"
+#include "core/base/proc_file.h"
 #include "core/comm/net/socket.h"
 
 namespace nxd {
@@ -29,8 +31,8 @@ bool listens_at(int fd, const sockaddr_storage& address) {
 
 // Not by std::filesystem, whose iterators end the process where they find no memory.
 int listening_at(const sockaddr_storage& address) {
-  const char* path = "/proc/self/fd";
-  const OpenDirectory descriptors(::opendir(path));
+  const std::string path = own_proc("fd");
+  const OpenDirectory descriptors(::opendir(path.c_str()));
   if (!descriptors && errno == ENOMEM) throw std::bad_alloc();
   if (!descriptors) fail(NXD_ERROR_IO, path, ": cannot list it: ", std::strerror(errno));
   errno = 0;

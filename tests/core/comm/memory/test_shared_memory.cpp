@@ -1,11 +1,14 @@
-// Shared memory of a process of another user is not taken, whatever the store says; and where a
-// process or /proc cannot be seen, the message says so.
+// Shared memory of a process of another user is not taken, whatever the store says; where a process
+// or /proc cannot be seen, the message says so; and a process may go on without its first thread.
 #include <dlfcn.h>
+#include <pthread.h>
 #include <sched.h>
+#include <signal.h>
 #include <sys/mman.h>
 #include <sys/mount.h>
 #include <sys/prctl.h>
 #include <sys/stat.h>
+#include <sys/syscall.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -105,6 +108,37 @@ void processes_that_cannot_be_seen(void**) {
   expect_failure(address, NXD_ERROR_PEER_LOST, "need one process namespace");
 }
 
+void* wait_for_signals(void*) {
+  for (;;) ::pause();
+}
+
+// The process's own list of descriptors is that of its first thread.
+void processes_without_their_first_thread(void**) {
+  int told[2];
+  assert_int_equal(::pipe(told), 0);
+  const pid_t child = ::fork();
+  if (child == 0) {
+    ::prctl(PR_SET_PDEATHSIG, SIGKILL);
+    const SharedMemory memory = SharedMemory::create(4096);
+    const std::string address = memory.address().encode() + "\n";
+    pthread_t other;
+    if (::pthread_create(&other, nullptr, wait_for_signals, nullptr) != 0) ::_exit(1);
+    if (::write(told[1], address.data(), address.size()) < 0) ::_exit(1);
+    ::syscall(SYS_exit, 0);
+  }
+  char address[128] = "", target[128];
+  assert_true(::read(told[0], address, sizeof address - 1) > 0);
+  const std::string link = "/proc/" + std::to_string(child) + "/fd/" + std::to_string(told[1]);
+  for (int i = 0; i < 5000; ++i) {
+    if (::readlink(link.c_str(), target, sizeof target) < 0) break;
+    ::usleep(1000);
+  }
+  SharedMemory::open(SharedMemory::Address::decode(address));
+  ::kill(child, SIGKILL);
+  assert_int_equal(::waitpid(child, nullptr, 0), child);
+  for (const int fd : told) ::close(fd);
+}
+
 // A process that may not look into this one is told what it lacks, and what does without.
 void processes_that_may_not_be_opened(void**) {
   const SharedMemory memory = SharedMemory::create(4096);
@@ -172,6 +206,7 @@ int main() {
   const CMUnitTest tests[] = {cmocka_unit_test(own_users),
                               cmocka_unit_test(other_users),
                               cmocka_unit_test(processes_that_cannot_be_seen),
+                              cmocka_unit_test(processes_without_their_first_thread),
                               cmocka_unit_test(processes_that_may_not_be_opened),
                               cmocka_unit_test(without_memory_files),
                               cmocka_unit_test(without_proc)};
