@@ -99,8 +99,7 @@ static void body(nxd_context_t* ctx, int rank, int size, void* unused) {
     NXD_TEST_REFUSED(nxd_barrier(own_world), NXD_ERROR_INVALID_ARGUMENT,
                      "interrupted by the interrupt callback: timeout_ms: expected a positive");
   } else {
-    sem_wait(&asked);
-    NXD_TEST_REFUSED(nxd_barrier(own_world), NXD_ERROR_PEER_LOST, "rank 0");
+    sem_wait(&asked); /* stays away from that barrier */
   }
   nxd_group_destroy(own_other);
 }

@@ -508,19 +508,13 @@ void test_damage(void**) {
 }  // namespace
 
 int main() {
-  const CMUnitTest tests[] = {cmocka_unit_test(test_oracle),
-                              cmocka_unit_test(test_round_trip),
-                              cmocka_unit_test(test_metadata_of_null),
-                              cmocka_unit_test(test_conversions),
-                              cmocka_unit_test(test_sharded_set),
-                              cmocka_unit_test(test_file_beside_index),
-                              cmocka_unit_test(test_no_files),
-                              cmocka_unit_test(test_pickles),
-                              cmocka_unit_test(test_very_many_files),
-                              cmocka_unit_test(test_very_many_tensors),
-                              cmocka_unit_test(test_broken_files),
-                              cmocka_unit_test(test_bad_reads),
-                              cmocka_unit_test(test_bad_writes),
-                              cmocka_unit_test(test_damage)};
+  const CMUnitTest tests[] = {
+      cmocka_unit_test(test_oracle),           cmocka_unit_test(test_round_trip),
+      cmocka_unit_test(test_metadata_of_null), cmocka_unit_test(test_conversions),
+      cmocka_unit_test(test_sharded_set),      cmocka_unit_test(test_file_beside_index),
+      cmocka_unit_test(test_no_files),         cmocka_unit_test(test_pickles),
+      cmocka_unit_test(test_very_many_files),  cmocka_unit_test(test_very_many_tensors),
+      cmocka_unit_test(test_broken_files),     cmocka_unit_test(test_bad_reads),
+      cmocka_unit_test(test_bad_writes),       cmocka_unit_test(test_damage)};
   return cmocka_run_group_tests(tests, nullptr, nullptr);
 }
