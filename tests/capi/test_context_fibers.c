@@ -53,18 +53,21 @@ static void run_fiber(int which) {
   setcontext(&f->thread);
 }
 
+static void make_fiber(fibers_t* f, int which) {
+  ucontext_t* fiber = &f->fibers[which];
+  getcontext(fiber);
+  fiber->uc_stack.ss_sp = malloc(kStack);
+  fiber->uc_stack.ss_size = kStack;
+  makecontext(fiber, (void (*)(void))run_fiber, 1, which);
+}
+
 static void body(nxd_context_t* ctx, int rank, int size, void* unused) {
   (void)unused;
   const int32_t ranks[] = {0, 1};
   fibers_t f = {.rank = rank, .current = rank}; /* the ranks begin with different fibers */
-  char* stacks[2];
   for (int i = 0; i < 2; ++i) {
     NXD_TEST_OK(nxd_group_create(ctx, ranks, (size_t)size, "fiber's", &f.groups[i]));
-    stacks[i] = malloc(kStack);
-    getcontext(&f.fibers[i]);
-    f.fibers[i].uc_stack.ss_sp = stacks[i];
-    f.fibers[i].uc_stack.ss_size = kStack;
-    makecontext(&f.fibers[i], (void (*)(void))run_fiber, 1, i);
+    make_fiber(&f, i);
   }
   own = &f;
   swapcontext(&f.thread, &f.fibers[f.current]);
@@ -72,7 +75,7 @@ static void body(nxd_context_t* ctx, int rank, int size, void* unused) {
   NXD_TEST_CHECK(f.has_ended[0] && f.has_ended[1]);
   for (int i = 0; i < 2; ++i) {
     nxd_group_destroy(f.groups[i]);
-    free(stacks[i]);
+    free(f.fibers[i].uc_stack.ss_sp);
   }
 }
 
