@@ -85,7 +85,7 @@ void files_of_another(void**) {
   assert_true(offered > 1);
   offered = 0;
   assert_false(find_in_proc(child, [&](const std::string&) { return ++offered < 0; }));
-  assert_int_equal(offered, 3);  // the process, and its two threads
+  assert_true(offered >= 3);  // the process, and its two threads beside those of a sanitizer
   ::kill(child, SIGKILL);
   assert_int_equal(::waitpid(child, nullptr, 0), child);
   for (const int fd : told) ::close(fd);
