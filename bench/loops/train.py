@@ -156,7 +156,7 @@ class Run:
     def rule(self, u):
         def t(a, dtype=None):
             a = np.asarray(a)
-            if a.dtype == np.uint16:
+            if a.dtype.kind == "V":  # bf16
                 return torch.from_numpy(a.view(np.int16)).view(torch.bfloat16)
             return torch.from_numpy(a)
         p = t(u.param)
