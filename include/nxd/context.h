@@ -100,7 +100,7 @@ NXD_API nxd_status_t nxd_context_create(const nxd_context_options_t* options,
  *
  *  Afterwards calls that other ranks take part in are INVALID_STATE. Getters, settings, memory and
  *  destroy still work.
- *  @return NXD_OK; INVALID_STATE (finalized already, after fork); TIMEOUT; PEER_LOST; ABORTED.
+ *  @return NXD_OK; INVALID_STATE (finalized, forked, in a callback); TIMEOUT; PEER_LOST; ABORTED.
  *  @since 0.1 */
 NXD_API nxd_status_t nxd_context_finalize(nxd_context_t* ctx);
 

@@ -95,7 +95,7 @@ NXD_API nxd_status_t nxd_init_model_parallel(nxd_context_t* ctx,
  *
  *  Modules made under the old layout keep their groups. Works still pending on groups that nothing
  *  keeps end with ABORTED first, as with nxd_group_destroy.
- *  @return NXD_OK; INVALID_STATE (not initialised).
+ *  @return NXD_OK; INVALID_STATE (not initialised; in an interrupt callback).
  *  @since 0.1 */
 NXD_API nxd_status_t nxd_destroy_model_parallel(nxd_context_t* ctx);
 

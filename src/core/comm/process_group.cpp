@@ -75,7 +75,7 @@ void ProcessGroup::run_behind(const Call& call) {
   if (!queues_.has_pending(queue)) return carry_out(call);
   const auto work = std::make_shared<Work>(monitor_->share(), name(), call.name());
   queues_.submit(queue, {work, [this, call] { carry_out_for_caller(call); }, [] {}});
-  const CallInProgress waiting(this);
+  const CallInProgress waiting(this);  // which the callback cannot destroy the group under
   try {
     work->wait_until_done(nullptr, [&] {
       const auto interruption = monitor_->shared().interrupt.poll();

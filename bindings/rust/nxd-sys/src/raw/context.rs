@@ -163,7 +163,7 @@ extern "C" {
     ///
     /// Afterwards calls that other ranks take part in are INVALID_STATE. Getters, settings, memory and
     /// destroy still work.
-    /// @return NXD_OK; INVALID_STATE (finalized already, after fork); TIMEOUT; PEER_LOST; ABORTED.
+    /// @return NXD_OK; INVALID_STATE (finalized, forked, in a callback); TIMEOUT; PEER_LOST; ABORTED.
     /// @since 0.1
     pub fn nxd_context_finalize(ctx: *mut nxd_context_t) -> nxd_status_t;
 

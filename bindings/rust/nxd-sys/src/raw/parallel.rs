@@ -154,7 +154,7 @@ extern "C" {
     ///
     /// Modules made under the old layout keep their groups. Works still pending on groups that nothing
     /// keeps end with ABORTED first, as with nxd_group_destroy.
-    /// @return NXD_OK; INVALID_STATE (not initialised).
+    /// @return NXD_OK; INVALID_STATE (not initialised; in an interrupt callback).
     /// @since 0.1
     pub fn nxd_destroy_model_parallel(ctx: *mut nxd_context_t) -> nxd_status_t;
 
