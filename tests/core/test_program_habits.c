@@ -24,6 +24,15 @@ static int standard_descriptors(void) {
   return open_ones;
 }
 
+/* Each thread's opening of a file may take such a place for a moment; none keeps it. */
+static int keeps_standard_descriptors(void) {
+  for (int i = 0; i < 10000; ++i) {
+    if (standard_descriptors() == 0) return 0;
+    usleep(1000);
+  }
+  return 1;
+}
+
 /* All that has descriptors: connections or shared memory, a work's, files of a store. */
 static void use_descriptors(nxd_context_t* ctx, int rank, int size, void* arg) {
   (void)size;
@@ -40,7 +49,7 @@ static void use_descriptors(nxd_context_t* ctx, int rank, int size, void* arg) {
   nxd_work_destroy(work);
   nxd_store_t* store = NULL;
   if (rank == 0) NXD_TEST_OK(nxd_store_create_file(arg, &store));
-  NXD_TEST_CHECK(standard_descriptors() == 0);
+  NXD_TEST_CHECK(!keeps_standard_descriptors());
   nxd_store_destroy(store);
 }
 
@@ -53,6 +62,8 @@ static void closed_descriptors(void** state) {
       char path[] = "/tmp/nxd_habits_XXXXXX";
       const int file = mkstemp(path);
       close(file);
+      stderr = fdopen(fcntl(STDERR_FILENO, F_DUPFD, STDERR_FILENO + 1), "w"); /* for failures */
+      setlinebuf(stderr);
       for (int fd = 0; fd <= STDERR_FILENO; ++fd) close(fd);
       setenv("NXD_TRANSPORT", transports[i], 1);
       nxd_test_run_ranks(2, 0, use_descriptors, path);
