@@ -115,8 +115,12 @@ func TestStageFails(t *testing.T) {
 	if !errors.Is(ends[1], full) || !errors.Is(ends[1], nxd.User) {
 		t.Errorf("rank 1: got %v", ends[1])
 	}
-	if ends[0] == nil || !strings.Contains(ends[0].Error(), "rank 1") {
+	if ends[0] == nil || !strings.Contains(ends[0].Error(), "rank 1") ||
+		!strings.Contains(ends[0].Error(), "out of data") {
 		t.Errorf("rank 0: got %v", ends[0])
+	}
+	if strings.Count(ends[1].Error(), "out of data") != 1 {
+		t.Errorf("rank 1 repeats itself: %v", ends[1])
 	}
 	ends = ranks.Errors(t, context.Background(), 2, func(c *nxd.Context) error {
 		r, err := c.Rank()
@@ -127,7 +131,7 @@ func TestStageFails(t *testing.T) {
 		return err
 	})
 	var p *nxd.PanicError
-	if !errors.As(ends[0], &p) || p.Value != "in a stage" {
+	if !errors.As(ends[0], &p) || p.Value != "in a stage" || !strings.Contains(ends[0].Error(), "pipeline_test.go") {
 		t.Errorf("a panic: got %v", ends[0])
 	}
 }

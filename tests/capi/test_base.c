@@ -41,6 +41,43 @@ static void test_last_error(void** state) {
   assert_int_equal(nxd_last_error_info(&info), NXD_ERROR_ABI_MISMATCH);
 }
 
+/* Leaves a message as a callback does. */
+static void test_set_last_error(void** state) {
+  (void)state;
+  assert_int_equal(nxd_set_last_error(NXD_ERROR_USER, "no batch is left"), NXD_ERROR_USER);
+  assert_string_equal(nxd_last_error(), "no batch is left");
+  nxd_error_info_t info = {.struct_size = sizeof info};
+  assert_int_equal(nxd_last_error_info(&info), NXD_OK);
+  assert_int_equal(info.status, NXD_ERROR_USER);
+  assert_int_equal(info.root_rank, -1);
+  assert_string_equal(info.operation, "");
+  assert_int_equal(nxd_set_last_error(NXD_ERROR_IO, nxd_last_error() + 3), NXD_ERROR_IO);
+  assert_string_equal(nxd_last_error(), "batch is left");
+  assert_int_equal(nxd_set_last_error(-77, NULL), -77);
+  assert_string_equal(nxd_last_error(), "");
+  NXD_TEST_REFUSED(nxd_set_last_error(NXD_OK, "fine"), NXD_ERROR_INVALID_ARGUMENT, "got OK");
+  static char message[4000];
+  memset(message, 'x', sizeof message - 1);
+  assert_int_equal(nxd_set_last_error(NXD_ERROR_USER, message), NXD_ERROR_USER);
+  assert_int_equal(strlen(nxd_last_error()), 2047);
+
+  /* The error of a call in the callback, passed on, is still that call's. */
+  nxd_context_t* ctx = NULL;
+  nxd_group_t* world = NULL;
+  assert_int_equal(nxd_context_create(NULL, &ctx), NXD_OK);
+  assert_int_equal(nxd_context_get_world_group(ctx, &world), NXD_OK);
+  assert_int_equal(nxd_group_abort(world), NXD_OK);
+  assert_int_equal(nxd_barrier(world), NXD_ERROR_ABORTED);
+  assert_int_equal(nxd_last_error_copy(message, sizeof message), strlen(nxd_last_error()) + 1);
+  assert_int_equal(nxd_set_last_error(NXD_ERROR_ABORTED, message), NXD_ERROR_ABORTED);
+  assert_int_equal(nxd_last_error_info(&info), NXD_OK);
+  assert_string_equal(info.group, "world");
+  assert_int_equal(nxd_set_last_error(NXD_ERROR_USER, message), NXD_ERROR_USER);
+  assert_int_equal(nxd_last_error_info(&info), NXD_OK);
+  assert_string_equal(info.group, "");
+  nxd_context_destroy(ctx);
+}
+
 /* A message that is too long ends with a whole character. */
 static void test_long_message(void** state) {
   (void)state;
@@ -119,9 +156,8 @@ static void test_log_callback(void** state) {
 
 int main(void) {
   const struct CMUnitTest tests[] = {
-      cmocka_unit_test(test_basics),
-      cmocka_unit_test(test_last_error),
-      cmocka_unit_test(test_long_message),
+      cmocka_unit_test(test_basics),         cmocka_unit_test(test_last_error),
+      cmocka_unit_test(test_set_last_error), cmocka_unit_test(test_long_message),
       cmocka_unit_test(test_log_callback),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);

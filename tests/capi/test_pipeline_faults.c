@@ -1,6 +1,7 @@
 /* Stages that are killed or stopped in the middle of a run: every other rank is told by name and in
  * time, and says which of its tasks waited for whom. Ranks are processes here: the program starts
- * itself again. And a wait that the interrupt callback ends. */
+ * itself again. And a wait that the interrupt callback ends, and a callback that says why it fails.
+ */
 #include <pthread.h>
 #include <setjmp.h>
 #include <signal.h>
@@ -32,14 +33,17 @@ typedef struct {
   pthread_barrier_t* meet; /* the first stage waits there */
 } stage_t;
 
-enum { kHang = -1 }; /* in place of a signal: this thread computes for ever, others go on */
+/* In place of a signal: this thread computes for ever, others go on; or the callback fails. */
+enum { kHang = -1, kFail = -2 };
 
-static void maybe_fail(const stage_t* s, const nxd_pp_call_t* call, int forward) {
+static nxd_status_t maybe_fail(const stage_t* s, const nxd_pp_call_t* call, int forward) {
   if (s->runs != 1 || forward != s->in_forward || call->stage != s->lost_stage ||
       call->microbatch != s->lost_microbatch)
-    return;
+    return NXD_OK;
+  if (s->signal_number == kFail) return nxd_set_last_error(NXD_ERROR_USER, "no batch is left");
   while (s->signal_number == kHang) pause();
   if (s->signal_number) raise(s->signal_number);
+  return NXD_OK;
 }
 
 static void pass(DLTensor* const* from, DLTensor* const* to) {
@@ -49,7 +53,8 @@ static void pass(DLTensor* const* from, DLTensor* const* to) {
 static nxd_status_t forward(const nxd_pp_call_t* call, DLTensor* const* in, DLTensor* const* out,
                             double* loss, void* data) {
   stage_t* s = data;
-  maybe_fail(s, call, 1);
+  const nxd_status_t status = maybe_fail(s, call, 1);
+  if (status != NXD_OK) return status;
   if (s->meet && call->stage == 0) {
     pthread_barrier_wait(s->meet);
     s->meet = NULL;
@@ -67,7 +72,8 @@ static nxd_status_t forward(const nxd_pp_call_t* call, DLTensor* const* in, DLTe
 static nxd_status_t backward(const nxd_pp_call_t* call, DLTensor* const* in,
                              DLTensor* const* grad_out, DLTensor* const* grad_in, void* data) {
   const stage_t* s = data;
-  maybe_fail(s, call, 0);
+  const nxd_status_t status = maybe_fail(s, call, 0);
+  if (status != NXD_OK) return status;
   if (call->stage > 0) pass(call->stage + 1 < s->size ? grad_out : in, grad_in);
   return NXD_OK;
 }
@@ -233,6 +239,28 @@ static void interrupted(void** state) {
   pthread_barrier_destroy(&meet);
 }
 
+static void saying_why(nxd_context_t* ctx, int rank, int size, void* arg) {
+  stage_t stage = *(const stage_t*)arg;
+  nxd_pp_t* pp = NULL;
+  if (!NXD_TEST_OK(create(ctx, rank, size, &stage, &pp))) return;
+  NXD_TEST_REFUSED(nxd_pp_run(pp, 1, NULL), NXD_ERROR_USER, "callback: no batch is left");
+  NXD_TEST_CHECK(strstr(nxd_last_error(), "of microbatch 2 in stage 1") != NULL);
+  nxd_pp_destroy(pp);
+}
+
+/* The failing rank and its peers have the callback's own words. */
+static void said(void** state) {
+  (void)state;
+  for (int in_forward = 0; in_forward < 2; ++in_forward) {
+    stage_t stage = {.runs = 1,
+                     .lost_stage = 1,
+                     .lost_microbatch = 2,
+                     .in_forward = in_forward,
+                     .signal_number = kFail};
+    nxd_test_run_ranks(3, 0, saying_why, &stage);
+  }
+}
+
 int main(void) {
   const char* part = getenv("NXD_TEST_PART");
   if (part) return child(part);
@@ -240,6 +268,7 @@ int main(void) {
       cmocka_unit_test(killed),
       cmocka_unit_test(stopped),
       cmocka_unit_test(interrupted),
+      cmocka_unit_test(said),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

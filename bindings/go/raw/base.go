@@ -5,6 +5,10 @@ package raw
 /*
 #include "nxdgo.h"
 
+static inline nxdgo_error_t* nxdgo_set_last_error(nxd_status_t status, const char* message) {
+  return nxdgo_outcome(nxd_set_last_error(status, message));
+}
+
 static inline nxdgo_error_t* nxdgo_last_error_info(nxd_error_info_t* out_info) {
   return nxdgo_outcome(nxd_last_error_info(out_info));
 }
@@ -158,6 +162,17 @@ func LastError() string {
 // cap - 1 bytes and terminated. [local]
 func LastErrorCopy(buf *byte, cap int) int {
 	return int(C.nxd_last_error_copy((*C.char)(unsafe.Pointer(buf)), C.size_t(cap)))
+}
+
+// SetLastError is nxd_set_last_error. Leaves the message of a failure that a callback of the
+// program's is about to return: `return nxd_set_last_error(NXD_ERROR_USER, "no batch is left");`
+// [local]
+func SetLastError(status Status, message string) error {
+	messageC, err := CString("message", message)
+	if err != nil {
+		return err
+	}
+	return TakeError(unsafe.Pointer(C.nxdgo_set_last_error(C.nxd_status_t(status), (*C.char)(unsafe.Pointer(messageC)))))
 }
 
 // LastErrorInfo is nxd_last_error_info. Structured form of this thread's last error. [local]

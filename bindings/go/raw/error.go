@@ -32,12 +32,26 @@ type Error struct {
 
 // Error is the status and the library's message.
 func (e *Error) Error() string {
-	// The library repeats the message of a call that failed within a callback.
-	var inner *Error
-	if e.Cause != nil && !(errors.As(e.Cause, &inner) && strings.Contains(e.Message, inner.Message)) {
-		return fmt.Sprintf("%s: %s: %v", e.Status, e.Message, e.Cause)
+	text := fmt.Sprintf("%s: %s", e.Status, e.Message)
+	// The library repeats as much of a callback's error as it has room for.
+	if e.Cause != nil && !strings.Contains(e.Message, words(e.Cause)) {
+		return fmt.Sprintf("%s: %v", text, e.Cause)
 	}
-	return fmt.Sprintf("%s: %s", e.Status, e.Message)
+	if p, ok := e.Cause.(*PanicError); ok {
+		return fmt.Sprintf("%s\n%s", text, p.Stack)
+	}
+	return text
+}
+
+// The text that the library is told of a callback's error.
+func words(err error) string {
+	switch e := err.(type) {
+	case *Error:
+		return e.Message
+	case *PanicError:
+		return fmt.Sprintf("panic: %v", e.Value)
+	}
+	return err.Error()
 }
 
 // Unwrap gives the error of the callback that made the call fail.
@@ -96,11 +110,15 @@ func Fail(err error) Status {
 	if rest := C.nxdgo_set_cause(C.uintptr_t(cgo.NewHandle(err))); rest != 0 {
 		cgo.Handle(rest).Delete()
 	}
+	status := ErrorUser
 	var e *Error
 	if errors.As(err, &e) {
-		return e.Status
+		status = e.Status
 	}
-	return ErrorUser
+	message := C.CString(strings.ReplaceAll(words(err), "\x00", ""))
+	defer C.free(unsafe.Pointer(message))
+	C.nxd_set_last_error(C.nxd_status_t(status), message)
+	return status
 }
 
 // CauseFunction is where other packages' shims find the error that Fail left.

@@ -97,6 +97,17 @@ def keep_exception(kind: Any, value: BaseException | None, trace: TracebackType 
     """The onerror of callbacks that give a status. An exception of a signal's handler on the way
     into one comes here, too."""
     _kept.exception = value
+    if value is not None:
+        core.nxd_set_last_error(Status.USER, _line(value))
+
+
+def _line(value: BaseException) -> bytes:
+    """The text that peers get of an exception; one whose own text fails is named by its type."""
+    try:
+        lines = traceback.format_exception_only(type(value), value)
+    except Exception:
+        lines = [type(value).__name__]
+    return lines[-1].strip().replace("\0", "").encode("utf-8", "replace")
 
 
 def _print_exception(kind: Any, value: BaseException | None, trace: Any) -> None:

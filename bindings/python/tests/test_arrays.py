@@ -502,6 +502,7 @@ class Pipelines(unittest.TestCase):
                 pipeline.run()
             if context.rank == 0:
                 self.assertIn("rank 1", str(caught.exception))
+                self.assertIn("OverflowError: too much", str(caught.exception))
             stage.fail = None
             self.assertAlmostEqual(pipeline.run(), 5.0)
 

@@ -28,7 +28,7 @@ void copy_text(char* out, size_t room, const char* text) noexcept {
     --size;
     while (size > 0 && (static_cast<unsigned char>(text[size]) & 0xc0U) == 0x80U) --size;
   }
-  std::memcpy(out, text, size);
+  std::memmove(out, text, size);
   out[size] = '\0';
 }
 
@@ -39,13 +39,28 @@ void set_last_error(nxd_status_t status, const char* message,
   LastError& e = last_error;
   ++e.failures;
   e.status = status;
-  // The message may be the stored one, passed through by a callback.
-  if (message != e.message) copy_text(e.message, sizeof e.message, message);
+  // The message may be the stored one, or a part of it, passed through by a callback.
+  copy_text(e.message, sizeof e.message, message);
   e.root_rank_plus_one = context ? context->root_rank + 1 : 0;
   e.sequence = context ? context->sequence : 0;
   e.payload = context ? context->payload : ErrorPayload{};
   copy_text(e.group, sizeof e.group, context ? context->group.c_str() : "");
   copy_text(e.operation, sizeof e.operation, context ? context->operation.c_str() : "");
+}
+
+nxd_status_t leave_error(nxd_status_t status, const char* message) noexcept {
+  LastError& e = last_error;
+  if (status == NXD_OK) {
+    set_last_error(NXD_ERROR_INVALID_ARGUMENT,
+                   "nxd_set_last_error: expected the status of a failure, got OK");
+    return NXD_ERROR_INVALID_ARGUMENT;
+  }
+  if (e.status == status && std::strcmp(e.message, message) == 0) {
+    ++e.failures;
+  } else {
+    set_last_error(status, message);
+  }
+  return status;
 }
 
 const char* last_error_message() noexcept { return last_error.message; }

@@ -67,7 +67,18 @@ const exception_key = :nxd_exception
 function keep_exception(e)
     status = e isa NXDError ? convert(nxd_status_t, Symbol("error_", e.status)) : NXD_ERROR_USER
     task_local_storage(exception_key, (status, e))
+    tell(status, e)
     Int32(status)
+end
+
+# The message for the call that the callback is part of, and for other ranks.
+function tell(status, e)
+    message = try
+        e isa NXDError ? e.message : sprint(showerror, e)
+    catch
+        string(typeof(e))
+    end
+    nxd_set_last_error(status, replace(message, '\0' => ""))
 end
 
 function take_exception(status::nxd_status_t)

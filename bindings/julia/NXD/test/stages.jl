@@ -84,6 +84,7 @@ end
     end
     @test found[2][1] == KeyError(:mine) # as it was thrown
     @test found[1][1] isa NXDError && found[1][1].root_rank == 1
+    @test occursin("KeyError: key :mine not found", found[1][1].message)
     @test found[1][2] == found[2][2] == 90 # the next run is well
 end
 

@@ -3,6 +3,7 @@
 use crate::error::{Error, Result, Status};
 use std::any::Any;
 use std::cell::{Cell, RefCell};
+use std::ffi::CString;
 use std::os::raw::c_void;
 use std::panic::{catch_unwind, resume_unwind, AssertUnwindSafe};
 use std::ptr::NonNull;
@@ -35,13 +36,25 @@ pub(crate) fn guard(body: impl FnOnce() -> Result<()>) -> Status {
         Ok(Err(error)) => {
             // OK would tell the library that all went well.
             let status = if error.status() == Status::OK { Status::USER } else { error.status() };
+            tell(status, error.message());
             keep(Failure::Error(error));
             status
         }
         Err(panic) => {
+            let words = panic.downcast_ref::<&str>().copied();
+            let words = words.or_else(|| panic.downcast_ref::<String>().map(String::as_str));
+            tell(Status::USER, &format!("panic: {}", words.unwrap_or("of another type than text")));
             keep(Failure::Panic(panic));
             Status::USER
         }
+    }
+}
+
+/// The message for the call that the closure is part of, and for other ranks.
+fn tell(status: Status, message: &str) {
+    let message: Vec<u8> = message.bytes().filter(|&byte| byte != 0).collect();
+    if let Ok(message) = CString::new(message) {
+        unsafe { nxd_sys::nxd_set_last_error(status, message.as_ptr()) };
     }
 }
 

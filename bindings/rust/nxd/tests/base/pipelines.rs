@@ -118,7 +118,9 @@ fn a_stage_that_fails() {
         Ok(error)
     });
     assert_eq!(errors[1].status(), Status::USER);
-    assert!(errors[1].message().contains("bad sample"), "{}", errors[1]);
+    for error in &errors {
+        assert_eq!(error.message().matches("bad sample").count(), 1, "{error}");
+    }
     assert!(errors[1].message().contains("microbatch 2"), "{}", errors[1]);
 }
 
