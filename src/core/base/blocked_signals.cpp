@@ -11,9 +11,11 @@ namespace nxd {
 
 BlockedSignals::BlockedSignals() {
   static_assert(sizeof(sigset_t) <= sizeof saved_);
-  sigset_t all;
-  sigfillset(&all);
-  pthread_sigmask(SIG_SETMASK, &all, reinterpret_cast<sigset_t*>(saved_));
+  sigset_t blocked;
+  sigfillset(&blocked);
+  // The kernel ends the process where a thread's own instruction raises one that is blocked.
+  for (const int fault : {SIGSEGV, SIGBUS, SIGFPE, SIGILL, SIGTRAP}) sigdelset(&blocked, fault);
+  pthread_sigmask(SIG_BLOCK, &blocked, reinterpret_cast<sigset_t*>(saved_));
 }
 
 BlockedSignals::~BlockedSignals() {

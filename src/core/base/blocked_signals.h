@@ -2,8 +2,9 @@
 
 namespace nxd {
 
-// Blocks every signal on this thread while it lives, so that threads made meanwhile never run the
-// program's signal handlers.
+// Blocks signals on this thread while it lives, so that threads made meanwhile do not run the
+// program's signal handlers. Signals of faults stay as they are: a program may have protected the
+// memory that such a thread reads and writes for it, and open it up in a handler.
 class BlockedSignals {
  public:
   BlockedSignals();

@@ -9,8 +9,8 @@
 
 namespace nxd {
 
-// A thread of the library's own, on which all signals are blocked. OUT_OF_MEMORY when there is none
-// to be had.
+// A thread of the library's own, on which signals are blocked (BlockedSignals). OUT_OF_MEMORY when
+// there is none to be had.
 template <class Function>
 std::thread start_thread(const char* what_for, Function&& function) {
   const BlockedSignals blocked;
