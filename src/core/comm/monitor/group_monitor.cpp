@@ -221,6 +221,13 @@ void GroupMonitor::fail_for_good(const Error& error) {
   throw first_error();
 }
 
+void GroupMonitor::fail_for_own_part(nxd_status_t status, const std::string& how) {
+  const Error own = error(status, world_rank_, text("rank ", world_rank_, " ", how));
+  const StoreTimeout bounded = store_timeout();
+  shared_->failures->report({NXD_ERROR_PEER_LOST, world_rank_, how});
+  fail_for_good(own);
+}
+
 void GroupMonitor::break_off(const char* operation) {
   Error error = Error::current();
   if (has_failed() || shared_->fork_guard.is_foreign()) throw error;

@@ -3,6 +3,8 @@
 #include <gloo/transport/pair.h>
 
 #include <algorithm>
+#include <cerrno>
+#include <cstring>
 #include <map>
 #include <new>
 #include <numeric>
@@ -325,7 +327,26 @@ void GlooLink::fail_unreadable(int peer) const {
                  " has sent: expected one version of the library on all ranks")));
 }
 
+// Peers count this rank as lost as soon as they see the end of its connection. By then it knows the
+// reason.
+void GlooLink::poll(int peer) {
+  if (transport_->had_bad_memory()) memory_failed();
+  monitor_->poll(world_rank(peer));
+}
+
+void GlooLink::memory_failed() {
+  monitor_->fail_for_own_part(
+      NXD_ERROR_IO, text("gave Gloo an array that the kernel cannot read, or cannot write: ",
+                         std::strerror(EFAULT),
+                         " (such as of memory that the program protects; the kernel calls no "
+                         "handler of SIGSEGV)"));
+}
+
 void GlooLink::connection_failed(int peer, const char* what) {
+  if (transport_->had_bad_memory()) memory_failed();
+  if (stage(peer) == Stage::kConnected && pairs_[static_cast<size_t>(peer)]->had_bad_memory()) {
+    memory_failed();
+  }
   monitor_->peer_lost(world_rank(peer), text("closed its connection to rank ",
                                              monitor_->world_rank(), " (", what, ")"));
 }

@@ -12,13 +12,10 @@
 #include "core/comm/monitor/group_monitor.h"
 #include "core/comm/net/connector.h"
 
-namespace gloo::transport {
-class Pair;
-}
-
 namespace nxd {
 
 class GlooConnections;
+class GlooPair;
 
 // Connections of one rank to the others of a group, over Gloo's transport. Peers are ranks in the
 // group. Both ends of a connection are made on first use, which both ends reach together.
@@ -78,9 +75,10 @@ class GlooLink {
   // The peer, among those that a buffer was posted to, whose connection failed it.
   int broken_among(int awaited);
   void wait(int peer, gloo::transport::UnboundBuffer& buffer, TimerThread::Watch::Kind kind);
-  void poll(int peer) { monitor_->poll(world_rank(peer)); }
+  void poll(int peer);
   int world_rank(int peer) const { return ranks_[static_cast<size_t>(peer)]; }
   [[noreturn]] void connection_failed(int peer, const char* what);
+  [[noreturn]] void memory_failed();
   void close() noexcept;
 
   const std::shared_ptr<GroupMonitor> monitor_;
@@ -91,8 +89,8 @@ class GlooLink {
   const std::shared_ptr<GlooConnections> transport_;
   std::mutex pairs_mutex_;  // the table of pairs against abort, and making connections
   std::condition_variable connected_;
-  std::vector<gloo::transport::Pair*> pairs_;  // by peer; null before the connection is made
-  std::vector<std::atomic<Stage>> stages_;     // by peer; of making the connection
+  std::vector<GlooPair*> pairs_;            // by peer; null before the connection is made
+  std::vector<std::atomic<Stage>> stages_;  // by peer; of making the connection
   // By peer: a receive that is never sent to, for Gloo to fail it when the connection ends. Gloo
   // forgets the sends it has queued and the message it is reading.
   std::vector<Buffer> sentinels_;

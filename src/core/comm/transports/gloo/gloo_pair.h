@@ -4,6 +4,8 @@
 #include <gloo/transport/tcp/loop.h>
 #include <gloo/transport/tcp/pair.h>
 
+#include <atomic>
+
 #include "core/comm/net/socket.h"
 
 namespace nxd {
@@ -23,21 +25,37 @@ class GlooPair final : public gloo::transport::tcp::Pair {
   void handleEvents(int events);
   void handleEvents(gloo::transport::tcp::Loop& loop, int events);
 
+  // True when it has failed because the kernel cannot read or write memory that this rank gave it,
+  // which is no fault of the peer's.
+  bool had_bad_memory();
+
  protected:
+  bool write(gloo::transport::tcp::Op& op) override;
   void changeState(state next) noexcept override;
 
  private:
   template <class... Arguments>
   void handle(Arguments&... arguments);
+
+  bool is_writing_ = false;
+  bool had_bad_memory_ = false;
 };
 
 // Connections of one rank to others of a group.
 class GlooConnections final : public gloo::transport::tcp::Context {
  public:
   using Context::Context;
+  ~GlooConnections() override;
 
   // Makes the connection to a rank out of a socket that reaches it.
-  gloo::transport::Pair* adopt(int rank, Fd socket);
+  GlooPair* adopt(int rank, Fd socket);
+
+  // True when one of them had bad memory; set before the peer can see the end of that one.
+  bool had_bad_memory() const noexcept { return had_bad_memory_; }
+
+ private:
+  friend class GlooPair;
+  std::atomic<bool> had_bad_memory_{false};
 };
 
 }  // namespace nxd
