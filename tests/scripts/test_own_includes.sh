@@ -37,6 +37,9 @@ STANDARD = {name: header for header, names in {
     "unordered_map": "unordered_map", "unordered_set": "unordered_set", "utility": "exchange forward move pair swap",
     "variant": "get_if holds_alternative variant visit", "vector": "vector",
 }.items() for name in names.split()}
+# Headers that the standard says to include <initializer_list>, which a loop over {a, b} needs.
+LISTS = set("algorithm array deque initializer_list list map set string unordered_map unordered_set utility vector"
+            .split())
 # The format leaves what is in a namespace without indentation, and indents members.
 TYPE = (r"^(?:template <[^\n]*>\s)?(?:class|struct|enum class|enum|union) (?:\[\[\w+\]\] |alignas\([^)]*\) )?(\w+)"
         r"|^using (\w+) =")
@@ -108,6 +111,8 @@ for name, text in texts.items():
         uses += 1
         if STANDARD[used] not in headers:
             problems.append(f"{name}: std::{used} without <{STANDARD[used]}>")
+    if re.search(r"\bfor \([^;()]*: \{", text) and not LISTS & headers:
+        problems.append(f"{name}: a loop over braces without <initializer_list>")
     qualified = set(re.findall(r"\b(?:nxd|kernels)::(\w+)\b(?!::)", text))
     called = set(re.findall(r"(?<![\w.>:])([a-z]\w*)\(", text))
     named = set(re.findall(r"(?<![\w.>:])([A-Zk]\w*)\b", text))
@@ -144,3 +149,4 @@ broken() {
 broken engine/layers/parallel_embedding.cpp engine/tensor/dtype_map.h
 broken core/tensor_parallel/linear_plan.h core/tensor_parallel/stacked_parts.h
 broken core/world/host_map.cpp algorithm
+broken core/base/blocked_signals.cpp initializer_list
