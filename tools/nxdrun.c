@@ -5,16 +5,40 @@
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
+#include <unistd.h>
 
 #include "nxd.h"
 
-static const int forwarded[] = {SIGINT, SIGTERM, SIGHUP, SIGUSR1, SIGUSR2};
-static volatile sig_atomic_t received;
+enum { kForwarded = 5 };
+static const int forwarded[kForwarded] = {SIGINT, SIGTERM, SIGHUP, SIGUSR1, SIGUSR2};
+
+enum { kNone, kOfTerminal, kOfProcess };
+static volatile sig_atomic_t received[kForwarded];
 
 /* In seconds, for ranks to save what they have: as torchrun and Slurm do. */
 static const int32_t default_grace = 30;
 
-static void remember(int signal_number) { received = signal_number; }
+/* The kernel itself sends the signals of a terminal's keys and of its end. */
+static void remember(int signal_number, siginfo_t* info, void* context) {
+  (void)context;
+  const int sender = info->si_code == SI_KERNEL ? kOfTerminal : kOfProcess;
+  for (int i = 0; i < kForwarded; ++i) {
+    if (forwarded[i] == signal_number && received[i] < sender) received[i] = sender;
+  }
+}
+
+/* A signal that was ignored at the start stays so, here and in the ranks: nohup asks for that, and
+ * so does a shell that starts a command in the background. */
+static void watch_signals(void) {
+  for (int i = 0; i < kForwarded; ++i) {
+    struct sigaction action;
+    if (sigaction(forwarded[i], NULL, &action) == 0 && action.sa_handler == SIG_IGN) continue;
+    memset(&action, 0, sizeof action);
+    action.sa_sigaction = remember;
+    action.sa_flags = SA_SIGINFO;
+    sigaction(forwarded[i], &action, NULL);
+  }
+}
 
 static void usage(FILE* out) {
   fputs(
@@ -76,31 +100,62 @@ static int64_t now_ms(void) {
   return (int64_t)now.tv_sec * 1000 + now.tv_nsec / 1000000;
 }
 
+/* A terminal signals all processes of its group, ranks among them. They are not to have it twice: a
+ * second Ctrl-C means more than the first to many programs. */
+static void forward(nxd_job_t* job, int signal_number, int sender) {
+  int32_t size = 0, running = 0, code = 0;
+  int64_t pid = 0;
+  if (sender == kOfProcess) {
+    nxd_job_kill(job, signal_number);
+    return;
+  }
+  if (nxd_job_get_size(job, &size) != NXD_OK) return;
+  for (int32_t rank = 0; rank < size; ++rank) {
+    if (nxd_job_get_exit_code(job, rank, &running, &code) != NXD_OK || !running) continue;
+    if (nxd_job_get_pid(job, rank, &pid) != NXD_OK || getpgid((pid_t)pid) == getpgrp()) continue;
+    kill((pid_t)pid, signal_number);
+  }
+}
+
+/* When the job has to end. */
+typedef struct {
+  int32_t grace;
+  int ended_by; /* the first SIGINT or SIGTERM */
+  int64_t killed_at;
+} end_t;
+
+/* Two that have come together are one. */
+static void take_signals(nxd_job_t* job, end_t* end) {
+  const int had_one = end->ended_by != 0;
+  for (int i = 0; i < kForwarded; ++i) {
+    const int sender = received[i];
+    if (sender == kNone) continue;
+    received[i] = kNone;
+    const int ends = forwarded[i] == SIGINT || forwarded[i] == SIGTERM;
+    if (ends && had_one) {
+      nxd_job_kill(job, SIGKILL);
+      continue;
+    }
+    forward(job, forwarded[i], sender);
+    if (!ends) continue;
+    end->ended_by = forwarded[i];
+    end->killed_at = now_ms() + (int64_t)end->grace * 1000;
+  }
+}
+
 /* Waits while passing signals on. A second SIGINT or SIGTERM ends the job the hard way, and so does
  * the time after the first: ranks may ignore it, or have no thread that takes it. */
 static nxd_status_t supervise(nxd_job_t* job, int32_t grace) {
-  int ended_by = 0; /* the first of these signals */
-  int64_t killed_at = INT64_MAX;
+  end_t end = {grace, 0, INT64_MAX};
   for (;;) {
     const nxd_status_t status = nxd_job_wait(job, 50);
     if (status != NXD_ERROR_TIMEOUT) return status;
-    const int signal_number = received;
-    received = 0;
-    const int ends = signal_number == SIGINT || signal_number == SIGTERM;
-    if (ends && ended_by) {
-      nxd_job_kill(job, SIGKILL);
-    } else if (signal_number) {
-      nxd_job_kill(job, signal_number);
-    }
-    if (ends && !ended_by) {
-      ended_by = signal_number;
-      killed_at = now_ms() + (int64_t)grace * 1000;
-    }
-    if (now_ms() < killed_at) continue;
+    take_signals(job, &end);
+    if (now_ms() < end.killed_at) continue;
     fprintf(stderr, "nxdrun: processes still run %d s after signal %d, and are killed\n",
-            (int)grace, ended_by);
+            (int)grace, end.ended_by);
     nxd_job_kill(job, SIGKILL);
-    killed_at = INT64_MAX;
+    end.killed_at = INT64_MAX;
   }
 }
 
@@ -126,12 +181,7 @@ int main(int argc, char** argv) {
     usage(stderr);
     return 2;
   }
-  for (size_t i = 0; i < sizeof forwarded / sizeof *forwarded; ++i) {
-    struct sigaction action;
-    memset(&action, 0, sizeof action);
-    action.sa_handler = remember;
-    sigaction(forwarded[i], &action, NULL);
-  }
+  watch_signals();
   options.argv = (const char* const*)(argv + program);
   nxd_job_t* job = NULL;
   if (nxd_spawn(&options, &job) != NXD_OK) {

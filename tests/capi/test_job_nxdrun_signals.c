@@ -1,0 +1,131 @@
+/* Signals that nxdrun gets: Ctrl-C of a terminal, one that is ignored from the start, and several
+ * at once. Each rank has each of them once. */
+#include <pty.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/wait.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "support/paths.h"
+#include "support/ranks.h"
+
+/* After the rest: it defines fail(). */
+#include "support/check.h"
+
+static char self[4096];
+static volatile sig_atomic_t interrupts, first_users, second_users;
+
+static void count(int number) {
+  if (number == SIGINT) ++interrupts;
+  if (number == SIGUSR1) ++first_users;
+  if (number == SIGUSR2) ++second_users;
+}
+
+static int64_t now_ms(void) {
+  struct timespec now;
+  clock_gettime(CLOCK_MONOTONIC, &now);
+  return (int64_t)now.tv_sec * 1000 + now.tv_nsec / 1000000;
+}
+
+/* Waits for the value, then for a second one that is not to come. */
+static int comes_once(volatile sig_atomic_t* value) {
+  for (int64_t end = now_ms() + 60000; *value == 0 && now_ms() < end;) usleep(10000);
+  for (int64_t end = now_ms() + 1000; now_ms() < end;) usleep(10000);
+  return *value == 1;
+}
+
+static void be_ready(void) {
+  puts("ready");
+  fflush(stdout);
+}
+
+/* A rank's part, whose exit code is 0 when it has what it is to have. */
+static int rank_of(const char* part) {
+  signal(SIGINT, count);
+  signal(SIGUSR1, count);
+  signal(SIGUSR2, count);
+  if (!strcmp(part, "terminal")) {
+    if (atoi(getenv("RANK")) == 1) setsid(); /* the terminal does not signal it */
+    be_ready();
+    return comes_once(&interrupts) ? 0 : 10 + interrupts;
+  }
+  if (!strcmp(part, "ignored")) {
+    struct sigaction action;
+    const int is_ignored = sigaction(SIGHUP, NULL, &action) == 0 && action.sa_handler == SIG_IGN;
+    be_ready();
+    return comes_once(&first_users) && is_ignored ? 0 : 20 + is_ignored;
+  }
+  be_ready();
+  return comes_once(&first_users) && second_users == 1 ? 0 : 30 + second_users;
+}
+
+/* The exit code of nxdrun, once it has ended: it reads what the ranks write until then. */
+static int end_of(pid_t child, int output) {
+  char rest[512];
+  while (read(output, rest, sizeof rest) > 0) continue;
+  int status = -1;
+  assert_int_equal(waitpid(child, &status, 0), child);
+  close(output);
+  return WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
+}
+
+/* nxdrun with two ranks of this program, at a terminal of its own. It returns when both are ready.
+ */
+static pid_t start(const char* part, int ignored, int* terminal) {
+  char nxdrun[4096], said[4096] = "";
+  snprintf(nxdrun, sizeof nxdrun, "%s/tools/nxdrun", nxd_test_binaries);
+  const pid_t child = forkpty(terminal, NULL, NULL, NULL);
+  assert_true(child >= 0);
+  if (child == 0) {
+    setenv("NXD_TEST_PART", part, 1);
+    if (ignored) signal(ignored, SIG_IGN);
+    execl(nxdrun, nxdrun, "-n", "2", self, NULL);
+    _exit(126);
+  }
+  size_t size = 0;
+  for (const char* first = NULL; !(first = strstr(said, "ready")) || !strstr(first + 1, "ready");) {
+    const ssize_t n = read(*terminal, said + size, sizeof said - 1 - size);
+    if (n <= 0) fail_msg("%s: the ranks do not start: %s", part, said);
+    size += (size_t)n;
+  }
+  return child;
+}
+
+static void of_a_terminal(void** state) {
+  (void)state;
+  int terminal = -1;
+  const pid_t child = start("terminal", 0, &terminal);
+  assert_int_equal(write(terminal, "\x03", 1), 1);
+  assert_int_equal(end_of(child, terminal), 0);
+}
+
+static void ignored_from_the_start(void** state) {
+  (void)state;
+  int terminal = -1;
+  const pid_t child = start("ignored", SIGHUP, &terminal);
+  kill(child, SIGHUP);
+  kill(child, SIGUSR1);
+  assert_int_equal(end_of(child, terminal), 0);
+}
+
+static void several_at_once(void** state) {
+  (void)state;
+  int terminal = -1;
+  const pid_t child = start("several", 0, &terminal);
+  kill(child, SIGUSR1);
+  kill(child, SIGUSR2);
+  assert_int_equal(end_of(child, terminal), 0);
+}
+
+int main(void) {
+  const char* part = getenv("NXD_TEST_PART");
+  if (part && getenv("RANK")) return rank_of(part);
+  assert_true(readlink("/proc/self/exe", self, sizeof self - 1) > 0);
+  const struct CMUnitTest tests[] = {cmocka_unit_test(of_a_terminal),
+                                     cmocka_unit_test(ignored_from_the_start),
+                                     cmocka_unit_test(several_at_once)};
+  return cmocka_run_group_tests(tests, NULL, NULL);
+}
