@@ -136,8 +136,9 @@ void CheckpointDirectory::place(int64_t step) const {
   if (!has_entry(published)) return rename_path(partial, published);
   // The old one leaves the partial one's place at once: it would be published if what follows fails
   // and the caller tries again.
-  exchange_paths(partial, published);
-  rename_path(partial, removed_path(step));
+  if (try_exchange(partial, published)) return rename_path(partial, removed_path(step));
+  remove_tree(published);
+  rename_path(partial, published);
 }
 
 void CheckpointDirectory::make_durable(int64_t step) const {
@@ -157,8 +158,7 @@ void CheckpointDirectory::make_durable(int64_t step) const {
 
 void CheckpointDirectory::remove_published(int64_t step) const {
   const std::string doomed = removed_path(step);
-  rename_path(published_path(step), doomed);
-  remove_tree(doomed);
+  remove_tree(try_rename(published_path(step), doomed) ? doomed : published_path(step));
 }
 
 void CheckpointDirectory::prune(int64_t published, int keep_last) const noexcept {

@@ -76,18 +76,26 @@ bool has_entry(const std::string& path) {
 }
 
 void rename_path(const std::string& from, const std::string& to) {
-  if (::rename(from.c_str(), to.c_str()) != 0) check_io(last_error_code(), from, "rename it");
+  if (!try_rename(from, to)) check_io({EXDEV, std::generic_category()}, from, "rename it");
 }
 
-void exchange_paths(const std::string& a, const std::string& b) {
-  if (::renameat2(AT_FDCWD, a.c_str(), AT_FDCWD, b.c_str(), RENAME_EXCHANGE) == 0) return;
+bool try_rename(const std::string& from, const std::string& to) {
+  if (::rename(from.c_str(), to.c_str()) == 0) return true;
+  if (errno != EXDEV) check_io(last_error_code(), from, "rename it");
+  return false;
+}
+
+bool try_exchange(const std::string& a, const std::string& b) {
+  if (::renameat2(AT_FDCWD, a.c_str(), AT_FDCWD, b.c_str(), RENAME_EXCHANGE) == 0) return true;
   const std::error_code error = last_error_code();
+  if (error.value() == EXDEV) return false;
   if (error.value() != EINVAL && error.value() != ENOSYS) check_io(error, a, "rename it");
   // A file system without exchange, such as NFS.
   const std::string aside = b + std::string(kAside);
   rename_path(b, aside);
   rename_path(a, b);
   rename_path(aside, a);
+  return true;
 }
 
 void remove_tree(const std::string& path) {
@@ -99,7 +107,7 @@ void remove_tree(const std::string& path) {
 void synchronise(const std::string& path) {
   const int fd = ::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOFOLLOW);
   if (fd < 0) check_io(last_error_code(), path, "open");
-  const int result = ::fsync(fd);
+  const int result = synchronise_open(fd);
   const std::error_code error = last_error_code();
   ::close(fd);
   if (result != 0) check_io(error, path, "synchronise");

@@ -17,13 +17,17 @@ bool is_regular_file(const std::string& path);
 // A file, a directory, or a link wherever it leads.
 bool has_entry(const std::string& path);
 void rename_path(const std::string& from, const std::string& to);
+// False, with nothing changed, for a directory that cannot be renamed: overlayfs renames none of a
+// lower layer, such as one that a container's image has.
+[[nodiscard]] bool try_rename(const std::string& from, const std::string& to);
 // Two paths of one directory change their names, at once where the file system can. Elsewhere a
-// crash may leave b's content under its name and this ending.
+// crash may leave b's content under its name and this ending. False as of try_rename.
 inline constexpr std::string_view kAside = ".aside";
-void exchange_paths(const std::string& a, const std::string& b);
+[[nodiscard]] bool try_exchange(const std::string& a, const std::string& b);
 // With all that it contains. Links are removed, and what they lead to stays.
 void remove_tree(const std::string& path);
-// The content of a file or a directory survives a crash of the machine from now on.
+// The content of a file or a directory survives a crash of the machine from now on, as far as the
+// file system can say so (synchronise_open).
 void synchronise(const std::string& path);
 
 // A lock that ends with this object, or with the process.

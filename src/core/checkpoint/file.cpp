@@ -266,11 +266,20 @@ void AtomicFile::commit() {
   if (closed != 0) fail_io(path_, "close");
   // The new name itself is durable only with its directory.
   const int directory = ::open(directory_.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-  const int code = directory < 0 || ::fsync(directory) != 0 ? errno : 0;
+  const int code = directory < 0 || synchronise_open(directory) != 0 ? errno : 0;
   if (directory >= 0) ::close(directory);
   if (code == 0) return;
   fail(NXD_ERROR_IO, directory_, ": cannot synchronise: ", std::strerror(code), "; ", path_,
        " is complete and can be read, but may be lost if the machine fails now: write it again");
+}
+
+int synchronise_open(int fd) noexcept {
+  if (::fsync(fd) == 0) return 0;
+  const int code = errno;
+  struct stat status = {};
+  const bool lacks_call = code == EINVAL && ::fstat(fd, &status) == 0 && S_ISDIR(status.st_mode);
+  errno = code;
+  return lacks_call ? 0 : -1;
 }
 
 bool is_directory(const std::string& path) {

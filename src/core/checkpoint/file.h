@@ -79,6 +79,9 @@ class AtomicFile {
   uint64_t written_ = 0, handed_over_ = 0, let_go_ = 0;
 };
 
+// As fsync; but a directory of a file system without that call, such as AFS and VirtualBox's shared
+// folders, has no error: its names reach the disk as the file system sees to it.
+int synchronise_open(int fd) noexcept;
 bool is_directory(const std::string& path);
 bool file_exists(const std::string& path);
 void remove_file(const std::string& path);

@@ -1,6 +1,7 @@
-// Directories of checkpoints on a file system that fails: nothing older takes the place of what was
-// saved last, neither when it is published nor when it is looked for.
+// Directories of checkpoints on a file system that fails, or that lacks calls: nothing older takes
+// the place of what was saved last, neither when it is published nor when it is looked for.
 #include <dlfcn.h>
+#include <stdio.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -11,6 +12,7 @@
 #include <fstream>
 
 #include "core/checkpoint/checkpoint_directory.h"
+#include "core/checkpoint/file.h"
 #include "support/rejection.h"
 #include "support/temp_dir.h"
 #include "support/working_directory.h"
@@ -19,13 +21,28 @@
 
 namespace {
 
-enum class Failing { kNothing, kRemoval, kSynchronisation, kReading };
+enum class Failing { kNothing, kRemoval, kSynchronisation, kReading, kDirectoryCalls };
 std::atomic<Failing> failing = Failing::kNothing;
 
 bool fails(Failing what) {
   if (failing != what) return false;
   errno = EIO;
   return true;
+}
+
+// As overlayfs has it for directories of a lower layer, here for those that have been published.
+bool crosses_layers(const char* path) {
+  if (failing != Failing::kDirectoryCalls || !strstr(path, "/step-")) return false;
+  errno = EXDEV;
+  return true;
+}
+
+// As of a file system that synchronises files alone.
+bool is_directory_without_call(int fd) {
+  struct stat status {};
+  if (failing != Failing::kDirectoryCalls || ::fstat(fd, &status) != 0) return false;
+  errno = EINVAL;
+  return S_ISDIR(status.st_mode);
 }
 
 template <class Function>
@@ -45,7 +62,17 @@ int unlinkat(int directory, const char* path, int flags) noexcept {
 
 int fsync(int fd) {
   static auto* system = next<int(int)>("fsync");
-  return fails(Failing::kSynchronisation) ? -1 : system(fd);
+  return fails(Failing::kSynchronisation) || is_directory_without_call(fd) ? -1 : system(fd);
+}
+
+int rename(const char* from, const char* to) noexcept {
+  static auto* system = next<int(const char*, const char*)>("rename");
+  return crosses_layers(from) ? -1 : system(from, to);
+}
+
+int renameat2(int from_at, const char* from, int to_at, const char* to, unsigned flags) noexcept {
+  static auto* system = next<int(int, const char*, int, const char*, unsigned)>("renameat2");
+  return crosses_layers(to) ? -1 : system(from_at, from, to_at, to, flags);
 }
 
 ssize_t pread(int fd, void* out, size_t size, off_t offset) {
@@ -118,6 +145,25 @@ void an_old_one_that_stays(void**) {
     entries += entry.path().filename() != ".lock";
   }
   assert_int_equal(entries, 2);
+}
+
+// Such a file system loses nothing but what it would lose without a checkpoint, too.
+void a_file_system_without_calls_for_directories(void**) {
+  const nxd_test::TempDir dir;
+  const CheckpointDirectory directory(dir.path() + "/run");
+  for (const int64_t step : {4, 5}) save(directory, step, "old");
+  assert_int_equal(status_of(Failing::kDirectoryCalls,
+                             [&] {
+                               save(directory, 5, "new");
+                               directory.prune(5, 1);
+                               nxd::AtomicFile file(dir.path() + "/alone");
+                               file.commit();
+                             }),
+                   NXD_OK);
+  assert_string_equal(read(directory.published_path(5) + kFile).c_str(), "new");
+  assert_true(directory.steps() == std::vector<int64_t>{5});
+  assert_true(fs::exists(dir.path() + "/alone"));
+  assert_false(fs::exists(directory.partial_path(5)));
 }
 
 // A caller that tries again after a failure never publishes what was there before.
@@ -275,6 +321,7 @@ void a_working_directory_that_is_gone(void**) {
 int main() {
   const CMUnitTest tests[] = {
       cmocka_unit_test(an_old_one_that_stays),
+      cmocka_unit_test(a_file_system_without_calls_for_directories),
       cmocka_unit_test(a_second_try_publishes_nothing_older),
       cmocka_unit_test(a_name_that_is_not_on_the_disk),
       cmocka_unit_test(foreign_entries_are_replaced),
