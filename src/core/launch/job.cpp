@@ -15,6 +15,7 @@
 #include "core/base/environment.h"
 #include "core/base/proc_file.h"
 #include "core/base/start_thread.h"
+#include "core/comm/net/socket.h"
 #include "core/launch/launcher.h"
 
 extern char** environ;
@@ -54,7 +55,11 @@ std::vector<std::string> own_arguments() {
     arguments.push_back(all.substr(at, end - at));
     at = end + 1;
   }
-  check_internal(!arguments.empty(), "/proc/self/cmdline is empty");
+  if (arguments.empty()) {
+    fail(NXD_ERROR_IO,
+         "nxd_spawn: /proc/self/cmdline has no arguments of this program: expected /proc, or "
+         "options.argv");
+  }
   return arguments;
 }
 
@@ -104,6 +109,13 @@ Job::Job(int size, int omp_num_threads, std::vector<std::string> arguments) {
   if (size == 0) size = default_size();
   check_argument(omp_num_threads >= 0, "options.omp_num_threads: expected 0 or more, got ",
                  omp_num_threads);
+  // Several ranks would look for the store until their timeout.
+  if (size > 1 && local_address_toward(kLoopback).empty()) {
+    fail(NXD_ERROR_IO, "nxd_spawn: ", kLoopback,
+         " cannot be reached in this network namespace; expected its loopback to be up (ip link "
+         "set lo "
+         "up)");
+  }
   std::optional<Key> key;
   if (!env::open_store()) key = secret_.store_key();
   server_ = std::make_unique<TcpStoreServer>(kLoopback, 0, key);

@@ -45,14 +45,15 @@ std::string network_identity() {
 bool is_closed_to_others() { return ::geteuid() != 0 && ::prctl(PR_GET_DUMPABLE, 0, 0, 0, 0) != 1; }
 
 // Two processes with the same one may share memory and know each other's process numbers: neither
-// goes between users, nor between namespaces of users.
+// goes between users, nor between namespaces of users. When a process began, which tells it from a
+// later one with its number, is another time in each namespace of time.
 std::string host_identity(const RankInfo& m) {
   if (!m.host_id.empty()) return m.host_id;
   const auto given = env::get("NXD_HOST_ID");
   if (given) return *given;
   const int own = is_closed_to_others() ? ::getpid() : 0;
   return text(network_identity(), "/", own_namespace("pid"), "/", own_namespace("user"), "/",
-              ::geteuid(), "/", own);
+              own_namespace("time"), "/", ::geteuid(), "/", own);
 }
 
 // Numbers names in the order in which they come.

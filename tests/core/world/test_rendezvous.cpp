@@ -1,5 +1,6 @@
 // Facts that ranks learn at the rendezvous: who shares a host, and why joining failed. Ranks
 // are threads.
+#include <fcntl.h>
 #include <sched.h>
 #include <stdlib.h>
 #include <string.h>
@@ -164,6 +165,18 @@ bool not_to_be_looked_into() {
   return (::geteuid() != 0 || ::setuid(65534) == 0) && ::prctl(PR_SET_DUMPABLE, 0) == 0;
 }
 
+// Clocks of its own: the kernel counts from another start there.
+bool another_time() {
+  constexpr int kNewTime = 0x80;  // CLONE_NEWTIME
+  if (::unshare(kNewTime) != 0) return false;
+  std::FILE* offsets = std::fopen("/proc/self/timens_offsets", "w");
+  if (!offsets || std::fputs("boottime 5000 0\n", offsets) < 0 || std::fclose(offsets) != 0) {
+    return false;
+  }
+  const int fd = ::open("/proc/self/ns/time_for_children", O_RDONLY | O_CLOEXEC);
+  return fd >= 0 && ::setns(fd, kNewTime) == 0;
+}
+
 // Processes that cannot open one another's memory are as those of several hosts.
 void processes_that_share_no_memory(void**) {
   assert_int_equal(Processes({as_it_is, as_it_is}).hosts(), 1);
@@ -174,6 +187,16 @@ void processes_that_share_no_memory(void**) {
     skip();
   }
   assert_int_equal(hosts_of_two_users, 2);
+}
+
+// Neither could tell whether the other lives.
+void processes_of_several_times(void**) {
+  const int hosts = Processes({as_it_is, another_time}).hosts();
+  if (hosts == 0) {
+    std::puts("skip: ranks of two times: no namespaces of time here; run as root");
+    skip();
+  }
+  assert_int_equal(hosts, 2);
 }
 
 // More than rank 0 reads at a time, and not a multiple of it.
@@ -484,6 +507,7 @@ int main() {
       cmocka_unit_test(hosts),
       cmocka_unit_test(host_of_environment),
       cmocka_unit_test(processes_that_share_no_memory),
+      cmocka_unit_test(processes_of_several_times),
       cmocka_unit_test(many_ranks),
       cmocka_unit_test(large_groups_differ),
       cmocka_unit_test(transports_differ),
