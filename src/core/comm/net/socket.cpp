@@ -347,14 +347,27 @@ Interfaces own_interfaces() {
   return Interfaces(list, &freeifaddrs);
 }
 
+socklen_t size_of_address(int family) {
+  return family == AF_INET ? sizeof(sockaddr_in) : sizeof(sockaddr_in6);
+}
+
+bool is_of_one_link(const sockaddr& address) {
+  return address.sa_family == AF_INET6 &&
+         IN6_IS_ADDR_LINKLOCAL(&reinterpret_cast<const sockaddr_in6&>(address).sin6_addr);
+}
+
 }  // namespace
 
+// An address that is known on its own link alone means another interface to other hosts.
 std::string first_external_address() {
   const Interfaces list = own_interfaces();
-  for (const ifaddrs* i = list.get(); i; i = i->ifa_next) {
-    if (!i->ifa_addr || i->ifa_addr->sa_family != AF_INET) continue;
-    if (!(i->ifa_flags & IFF_UP) || (i->ifa_flags & IFF_LOOPBACK)) continue;
-    return numeric_address(i->ifa_addr, sizeof(sockaddr_in));
+  for (const int family : {AF_INET, AF_INET6}) {
+    for (const ifaddrs* i = list.get(); i; i = i->ifa_next) {
+      if (!i->ifa_addr || i->ifa_addr->sa_family != family) continue;
+      if (!(i->ifa_flags & IFF_UP) || (i->ifa_flags & IFF_LOOPBACK)) continue;
+      if (is_of_one_link(*i->ifa_addr)) continue;
+      return numeric_address(i->ifa_addr, size_of_address(family));
+    }
   }
   return "";
 }
@@ -362,10 +375,9 @@ std::string first_external_address() {
 std::string address_of_interface(const std::string& name) {
   const Interfaces list = own_interfaces();
   for (const int family : {AF_INET, AF_INET6}) {
-    const socklen_t size = family == AF_INET ? sizeof(sockaddr_in) : sizeof(sockaddr_in6);
     for (const ifaddrs* i = list.get(); i; i = i->ifa_next) {
       if (!i->ifa_addr || i->ifa_addr->sa_family != family || name != i->ifa_name) continue;
-      return numeric_address(i->ifa_addr, size);
+      return numeric_address(i->ifa_addr, size_of_address(family));
     }
   }
   return "";

@@ -59,7 +59,8 @@ bool receive_all(int fd, void* data, size_t size, const Deadline& deadline);
 //
 // Address of this host from which a host is reached; "" when there is no route.
 std::string local_address_toward(const std::string& host);
-// Address of the first interface that is up and not the loopback; "" when there is none.
+// Address of the first interface that is up and not the loopback: one of IPv4, if any has such, or
+// of IPv6. "" when there is none.
 std::string first_external_address();
 bool is_interface_name(const std::string& name);
 // First address of an interface, IPv4 before IPv6; "" when it has none.
