@@ -13,6 +13,7 @@
 #include "core/comm/net/socket.h"
 #include "core/comm/store/store_rate_limit.h"
 #include "core/comm/store/store_timeout.h"
+#include "core/comm/transports/gloo/gloo_buffer.h"
 #include "core/comm/transports/gloo/gloo_pair.h"
 #include "core/comm/transports/gloo/slots.h"
 
@@ -197,15 +198,7 @@ void GlooLink::watch_connection(int peer) {
 }
 
 bool GlooLink::is_broken(int peer) {
-  auto& sentinel = *sentinels_[static_cast<size_t>(peer)];
-  const std::lock_guard<std::mutex> lock(sentinels_mutex_);
-  try {
-    sentinel.abortWaitRecv();  // so that the wait only looks
-    sentinel.waitRecv(nullptr, kForever);
-    return false;
-  } catch (const std::exception&) {
-    return true;
-  }
+  return static_cast<GlooBuffer&>(*sentinels_[static_cast<size_t>(peer)]).has_failed();
 }
 
 void GlooLink::connect_all() {
@@ -262,22 +255,15 @@ void GlooLink::wait_received(int peer, gloo::transport::UnboundBuffer& buffer) {
 
 namespace {
 
-bool wait_for(gloo::transport::UnboundBuffer& buffer, TimerThread::Watch::Kind kind,
-              milliseconds timeout) {
-  return kind == TimerThread::Watch::kSend ? buffer.waitSend(nullptr, timeout)
-                                           : buffer.waitRecv(nullptr, timeout);
+bool wait_for(gloo::transport::UnboundBuffer& buffer, TimerThread::Watch::Kind kind) {
+  return kind == TimerThread::Watch::kSend ? buffer.waitSend(nullptr, kForever)
+                                           : buffer.waitRecv(nullptr, kForever);
 }
 
 // True if an operation on a connection that is known to have ended was completed before.
 bool was_completed(gloo::transport::UnboundBuffer& buffer, TimerThread::Watch::Kind kind) {
-  try {
-    // An interruption may or may not be left over; after one more there is none.
-    kind == TimerThread::Watch::kSend ? buffer.abortWaitSend() : buffer.abortWaitRecv();
-    wait_for(buffer, kind, kForever);
-    return wait_for(buffer, kind, milliseconds(1));
-  } catch (const std::exception&) {
-    return false;
-  }
+  auto& ours = static_cast<GlooBuffer&>(buffer);
+  return kind == TimerThread::Watch::kSend ? ours.take_sent() : ours.take_received();
 }
 
 }  // namespace
@@ -304,7 +290,7 @@ void GlooLink::wait(int peer, gloo::transport::UnboundBuffer& buffer,
     bool done = false;
     try {
       const TimerThread::Watch watch(*monitor_->shared().timer_thread, buffer, kind);
-      done = wait_for(buffer, kind, kForever);
+      done = wait_for(buffer, kind);
     } catch (const std::bad_alloc&) {
       throw;
     } catch (const std::exception& e) {

@@ -26,7 +26,7 @@ class GlooPair;
 // is longer than its receive makes Gloo abort the process; all lengths must have been agreed on.
 class GlooLink {
  public:
-  using Buffer = std::unique_ptr<gloo::transport::UnboundBuffer>;
+  using Buffer = std::unique_ptr<gloo::transport::UnboundBuffer>;  // a GlooBuffer
 
   // Serves the monitor's group or a part of it; ranks are world ranks, and key names the part.
   GlooLink(std::shared_ptr<GroupMonitor> monitor, std::string key, std::vector<int> ranks);
@@ -94,7 +94,6 @@ class GlooLink {
   // By peer: a receive that is never sent to, for Gloo to fail it when the connection ends. Gloo
   // forgets the sends it has queued and the message it is reading.
   std::vector<Buffer> sentinels_;
-  std::mutex sentinels_mutex_;  // a look at one takes two steps
   char sentinel_data_ = 0;
   bool all_connected_ = false;
 };

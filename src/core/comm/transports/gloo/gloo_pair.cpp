@@ -15,6 +15,7 @@
 #include "core/base/fork_closed.h"
 #include "core/base/sleep.h"
 #include "core/base/yield.h"
+#include "core/comm/transports/gloo/gloo_buffer.h"
 
 namespace nxd {
 
@@ -144,6 +145,11 @@ GlooPair* GlooConnections::adopt(int rank, Fd socket) {
   GlooPair* const adopted = pair.get();
   pairs_[static_cast<size_t>(rank)] = std::move(pair);
   return adopted;
+}
+
+std::unique_ptr<gloo::transport::UnboundBuffer> GlooConnections::createUnboundBuffer(void* data,
+                                                                                     size_t size) {
+  return std::make_unique<GlooBuffer>(shared_from_this(), data, size);
 }
 
 }  // namespace nxd

@@ -5,6 +5,7 @@
 #include <gloo/transport/tcp/pair.h>
 
 #include <atomic>
+#include <memory>
 
 #include "core/comm/net/socket.h"
 
@@ -49,6 +50,9 @@ class GlooConnections final : public gloo::transport::tcp::Context {
 
   // Makes the connection to a rank out of a socket that reaches it.
   GlooPair* adopt(int rank, Fd socket);
+  // Makes a GlooBuffer.
+  std::unique_ptr<gloo::transport::UnboundBuffer> createUnboundBuffer(void* data,
+                                                                      size_t size) override;
 
   // True when one of them had bad memory; set before the peer can see the end of that one.
   bool had_bad_memory() const noexcept { return had_bad_memory_; }
