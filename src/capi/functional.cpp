@@ -31,7 +31,7 @@ nxd_status_t map(nxd_context_t* ctx, nxd_tensor_t* x, nxd_tensor_t** out_y, bool
     const GroupRef group = unwrap(ctx, "ctx")->parallel().group(NXD_AXIS_TENSOR);
     const auto value = [&] {
       output(out_y, "out_y");
-      return unwrap(x, "x");
+      return unwrap_input(x, "x");
     };
     *out_y = wrap(f(group, communicates ? check_with_group(*group, "mapping", value) : value()));
   };
@@ -99,7 +99,7 @@ nxd_status_t nxd_parallel_cross_entropy(nxd_context_t* ctx, nxd_tensor_t* logits
     const GroupRef group = tensor_group(*context);
     const auto [x, targets, resolved] = check_with_group(*group, "parallel_cross_entropy", [&] {
       output(out_loss, "out_loss");
-      return std::tuple(unwrap(logits, "logits"), unwrap(labels, "labels"),
+      return std::tuple(unwrap_input(logits, "logits"), unwrap(labels, "labels"),
                         resolve(read_options(options, kCrossEntropy, "options")));
     });
     *out_loss = wrap(parallel_cross_entropy(*context, group, x, targets, resolved));
@@ -121,7 +121,8 @@ nxd_status_t nxd_linear_cross_entropy(nxd_context_t* ctx, nxd_tensor_t* x, nxd_t
     const auto [in, w, targets, resolved] =
         check_with_group(*plan.group, "linear_cross_entropy", [&] {
           output(out_loss, "out_loss");
-          return std::tuple(unwrap(x, "x"), unwrap(weight, "weight"), unwrap(labels, "labels"),
+          return std::tuple(unwrap_input(x, "x"), unwrap_input(weight, "weight"),
+                            unwrap(labels, "labels"),
                             resolve(read_options(options, kCrossEntropy, "options")));
         });
     *out_loss = wrap(linear_cross_entropy(plan, in, w, at::Tensor(), targets, resolved));

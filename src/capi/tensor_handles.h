@@ -10,6 +10,7 @@
 
 #include "capi/arguments.h"
 #include "core/base/fork_guard.h"
+#include "engine/device/view_history.h"
 #include "engine/module/parameter.h"
 
 // A handle shares the tensor with every other handle on it. That of a parameter has no tensor of
@@ -38,6 +39,13 @@ inline at::Tensor& unwrap(nxd_tensor_t* tensor, const char* name) {
   return tensor->get();
 }
 
+// The same for a function of the library that has a gradient.
+inline at::Tensor& unwrap_input(nxd_tensor_t* tensor, const char* name) {
+  at::Tensor& input = unwrap(tensor, name);
+  if (at::GradMode::is_enabled()) renew_history(input);
+  return input;
+}
+
 // The same where NULL is allowed, and gives an undefined tensor.
 inline at::Tensor unwrap_optional(nxd_tensor_t* tensor, const char* name) {
   return tensor ? unwrap(tensor, name) : at::Tensor();
@@ -64,7 +72,7 @@ inline std::vector<at::Tensor> unwrap_tensors(nxd_tensor_t* const* tensors, size
   check_array(tensors, n, name);
   std::vector<at::Tensor> result(n);
   for (size_t i = 0; i < n; ++i) {
-    if (tensors[i]) result[i] = tensors[i]->get();
+    if (tensors[i]) result[i] = unwrap_input(tensors[i], name);
   }
   return result;
 }

@@ -4,6 +4,7 @@
 
 #include "core/base/error.h"
 #include "engine/autograd/function_node.h"
+#include "engine/device/view_history.h"
 #include "engine/tensor/call_tracer.h"
 
 namespace nxd {
@@ -77,6 +78,7 @@ std::vector<at::Tensor> CustomFunction::run(const std::vector<at::Tensor>& input
   FunctionCall call;
   bool record = false;
   for (const at::Tensor& input : inputs) {
+    renew_history(input);
     const bool needs = at::GradMode::is_enabled() && input.requires_grad();
     call.needs_grad.push_back(needs);
     record = record || needs;

@@ -5,7 +5,7 @@
 #include <algorithm>
 
 #include "core/base/error.h"
-#include "engine/autograd/graph_node.h"
+#include "engine/graph_node.h"
 
 namespace nxd {
 

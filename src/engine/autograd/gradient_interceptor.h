@@ -2,7 +2,7 @@
 
 #include <ATen/core/Tensor.h>
 
-#include "engine/autograd/graph_node.h"
+#include "engine/graph_node.h"
 
 namespace nxd {
 

@@ -10,6 +10,7 @@
 
 #include "engine/autograd/caller_engine.h"
 #include "engine/device/recorder.h"
+#include "engine/device/view_history.h"
 #include "engine/ops/autocast.h"
 #include "engine/own_products.h"
 #include "engine/tensor/call_tracer.h"
@@ -56,6 +57,7 @@ void check_like(const at::Tensor& grad, const at::Tensor& tensor, const std::str
 // False for a view that was made while nothing was recorded: it requires a gradient where its base
 // does, and none comes to it.
 bool has_edge(const at::Tensor& tensor) {
+  renew_history(tensor);
   return tensor.requires_grad() && torch::autograd::impl::gradient_edge(tensor).is_valid();
 }
 
@@ -81,6 +83,7 @@ std::vector<at::Tensor> checked_grads(const std::vector<at::Tensor>& outputs,
 }
 
 void check_leaf(const at::Tensor& tensor) {
+  renew_history(tensor);
   check_state(tensor.is_leaf(), "tensor: expected a leaf, got the result of ",
               tensor.is_leaf() ? "" : tensor.grad_fn()->name());
 }

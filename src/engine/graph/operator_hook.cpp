@@ -13,11 +13,11 @@
 #include <utility>
 
 #include "core/base/error.h"
-#include "engine/autograd/graph_node.h"
 #include "engine/device/operator_arguments.h"
 #include "engine/device/recorded_operator.h"
 #include "engine/device/shape_functions.h"
 #include "engine/device/shape_trial.h"
+#include "engine/graph_node.h"
 #include "engine/tensor/call_tracer.h"
 
 namespace nxd {

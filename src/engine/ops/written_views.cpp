@@ -9,6 +9,7 @@
 #include "engine/device/device_tensor.h"
 #include "engine/device/operator_arguments.h"
 #include "engine/device/recorder.h"
+#include "engine/device/view_history.h"
 
 namespace nxd {
 namespace {
@@ -63,6 +64,7 @@ c10::OperatorHandle without_writes(const c10::OperatorHandle& op) {
 }  // namespace
 
 void run_on_views(const c10::OperatorHandle& op, torch::jit::Stack& stack) {
+  if (at::GradMode::is_enabled()) for_each_tensor(stack, renew_history);
   if (!op.schema().is_mutable()) return op.callBoxed(&stack);
   const RecordedWrite write(op, stack);
   if (!at::GradMode::is_enabled()) return op.callBoxed(&stack);

@@ -3,6 +3,7 @@
 #include <cstring>
 
 #include "engine/device/device_tensor.h"
+#include "engine/device/view_history.h"
 #include "engine/tensor/call_tracer.h"
 #include "engine/tensor/dtype_map.h"
 
@@ -75,6 +76,7 @@ void check_host_memory(const at::Tensor& tensor, const char* what) {
 
 at::Tensor moved_to(const at::Tensor& tensor, nxd_device_t device) {
   check_not_tracing("nxd_tensor_to_device");
+  if (at::GradMode::is_enabled()) renew_history(tensor);
   return tensor.to(to_device(device));
 }
 

@@ -1,0 +1,156 @@
+// Views on the recorded device, and gradients that are asked for and taken back: programs of a few
+// steps give the values, gradients and errors that they give on the CPU.
+#include <ATen/ATen.h>
+
+#include <cstdio>
+#include <exception>
+#include <functional>
+#include <string>
+#include <vector>
+
+#include "engine/autograd/gradients.h"
+#include "engine/ops/op_call.h"
+#include "engine/stablehlo/device_backend.h"
+
+#include "support/pjrt.h"
+
+#include "support/check.h"
+
+namespace {
+
+using namespace nxd;
+using at::Tensor;
+
+void add_one(const Tensor& x) {
+  OpCall op("add_", "Scalar");
+  op.set_tensor("self", &x);
+  op.set_int("other", 1);
+  op.run();
+}
+
+Tensor square_of(const Tensor& x) {
+  OpCall op("mul", "Tensor");
+  op.set_tensor("self", &x);
+  op.set_tensor("other", &x);
+  op.run();
+  return op.tensor_result(0);
+}
+
+// A leaf whose gradient is taken back after a view of it was made.
+struct Pair {
+  Tensor leaf, view;
+};
+
+struct View {
+  const char* name;
+  std::function<Tensor(const Tensor&)> of;
+};
+
+struct Step {
+  const char* name;
+  std::function<void(Pair&)> run;
+};
+
+const std::vector<View>& views() {
+  static const std::vector<View> all = {
+      {"select", [](const Tensor& x) { return x.select(0, 0); }},
+      {"view of a view", [](const Tensor& x) { return x.t().slice(0, 0, 2); }},
+      {"one of several", [](const Tensor& x) { return x.unbind(0)[0]; }},
+  };
+  return all;
+}
+
+void add_one_unrecorded(const Tensor& x) {
+  const at::NoGradGuard no_grad;
+  add_one(x);
+}
+
+const std::vector<Step>& steps() {
+  static const std::vector<Step> all = {
+      {"write the leaf", [](Pair& p) { add_one(p.leaf); }},
+      {"write the view", [](Pair& p) { add_one(p.view); }},
+      {"write the view unrecorded", [](Pair& p) { add_one_unrecorded(p.view); }},
+      {"use the view", [](Pair& p) { run_backward({square_of(p.view).sum()}, {Tensor()}, false); }},
+      {"differentiate the view",
+       [](Pair& p) { run_backward({p.view}, {at::ones_like(p.view)}, true); }},
+      {"ask the view for a gradient", [](Pair& p) { grad_of(p.view); }},
+      {"on", [](Pair& p) { set_requires_grad(p.leaf, true); }},
+      {"off", [](Pair& p) { set_requires_grad(p.leaf, false); }},
+  };
+  return all;
+}
+
+// The CPU makes all views again by their strides, and names their functions after that.
+std::string without_function(const std::string& message) {
+  return message.substr(0, message.find("got the result of"));
+}
+
+std::string outcome_of(const Step& step, Pair& pair) {
+  try {
+    step.run(pair);
+  } catch (const c10::Error& error) {
+    return error.what_without_backtrace();
+  } catch (const std::exception& error) {
+    return without_function(error.what());
+  }
+  return text(pair.leaf.requires_grad(), pair.view.requires_grad());
+}
+
+bool same_values(const Tensor& a, const Tensor& b) {
+  if (a.defined() != b.defined()) return false;
+  return !a.defined() || a.detach().to(at::kCPU).equal(b.detach().to(at::kCPU));
+}
+
+Pair made(const View& view, at::Device device) {
+  const Tensor leaf =
+      at::arange(6, at::kFloat).view({2, 3}).clone().to(device).requires_grad_(true);
+  Pair pair{leaf, view.of(leaf)};
+  set_requires_grad(pair.leaf, false);
+  return pair;
+}
+
+// False where the device gives something else than the CPU.
+bool check_program(const View& view, const std::vector<const Step*>& program) {
+  Pair here = made(view, at::kCPU), there = made(view, at::Device(at::kXLA, 0));
+  std::string shown = view.name;
+  for (const Step* step : program) {
+    shown += text("; ", step->name);
+    const std::string wanted = outcome_of(*step, here), found = outcome_of(*step, there);
+    if (wanted == found) continue;
+    std::printf("%s: \"%s\", on the CPU \"%s\"\n", shown.c_str(), found.c_str(), wanted.c_str());
+    return false;
+  }
+  const bool equal = same_values(here.leaf, there.leaf) && same_values(here.view, there.view) &&
+                     same_values(here.leaf.grad(), there.leaf.grad());
+  if (!equal) std::printf("%s: other values or gradients\n", shown.c_str());
+  return equal;
+}
+
+void test_gradients_that_are_taken_back(void**) {
+  bool all_equal = true;
+  for (const View& view : views()) {
+    for (const Step& first : {steps()[0], steps()[1], steps()[2]}) {
+      for (const Step& second : steps()) {
+        for (const Step& third : steps()) {
+          all_equal = check_program(view, {&first, &second, &third}) && all_equal;
+        }
+      }
+    }
+  }
+  assert_true(all_equal);
+}
+
+int set_up(void**) {
+  use_xla_device();
+  return 0;
+}
+
+}  // namespace
+
+int main() {
+  if (const int skipped = nxd_test_set_pjrt_plugin()) return skipped;
+  const struct CMUnitTest tests[] = {
+      cmocka_unit_test(test_gradients_that_are_taken_back),
+  };
+  return cmocka_run_group_tests(tests, set_up, nullptr);
+}
