@@ -9,6 +9,7 @@
 #include <tuple>
 #include <vector>
 
+#include "core/base/error.h"
 #include "engine/backend_select.h"
 #include "engine/torch_compat.h"
 
@@ -153,11 +154,26 @@ ConvolutionGradients mended_convolution_backward(
   return result;
 }
 
+at::Tensor mended_channel_shuffle(c10::DispatchKeySet keys, const at::Tensor& self,
+                                  compat::Size groups) {
+  check_channel_groups(self, compat::sizes_of(compat::Sizes(groups))[0]);
+  if (self.numel() == 0) return at::empty_like(self);
+  return at::_ops::native_channel_shuffle::redispatch(keys_below_select(keys), self, groups);
+}
+
 bool ignores(const at::Scalar& beta, const at::Tensor& self) {
   return is_strided_on_cpu(self) && beta.toComplexDouble() == 0.0;
 }
 
 }  // namespace
+
+void check_channel_groups(const at::Tensor& self, int64_t groups) {
+  check_argument(self.dim() > 1,
+                 "channel_shuffle: self: expected at least 2 dimensions, got shape ", self.sizes());
+  check_argument(groups > 0 && self.size(1) % groups == 0,
+                 "channel_shuffle: groups: expected a positive divisor of the ", self.size(1),
+                 " channels, got ", groups);
+}
 
 // With a beta of 1 zeros are added to the products, in memory that has been written.
 at::Tensor mended_baddbmm(c10::DispatchKeySet keys, const at::Tensor& self, const at::Tensor& a,
@@ -198,6 +214,7 @@ void mend_kernels() {
     library->impl("gelu_backward.grad_input", TORCH_FN(gelu_backward_out));
     library->impl("masked_scatter_", TORCH_FN(masked_scatter_in_place));
     if (kTakesTransposedForPlain) library->impl("_convolution", TORCH_FN(mended_convolution));
+    library->impl("native_channel_shuffle", TORCH_FN(mended_channel_shuffle));
     library->impl("convolution_backward", TORCH_FN(mended_convolution_backward));
   });
 }

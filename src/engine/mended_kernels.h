@@ -4,6 +4,8 @@
 #include <c10/core/DispatchKeySet.h>
 #include <c10/core/Scalar.h>
 
+#include <cstdint>
+
 namespace nxd {
 
 // Replaces kernels of libtorch that give wrong values, in the whole process, from the first call
@@ -18,7 +20,13 @@ namespace nxd {
 // oneDNN 2.6 and 3.7, which libtorch calls, read and write other memory than theirs for the
 // gradient of a weight that is larger than the image; the image is padded in memory of its own now:
 //   convolution_backward (f32, bf16): gradients of weight and bias
+// One divides by 0 where there are no groups, no elements or more groups than channels, and reads
+// other memory where the groups are less than none or leave channels over:
+//   native_channel_shuffle
 void mend_kernels();
+
+// Rejects groups that cannot be shuffled.
+void check_channel_groups(const at::Tensor& self, int64_t groups);
 
 // baddbmm as mended. It is registered along with the library's own products.
 at::Tensor mended_baddbmm(c10::DispatchKeySet keys, const at::Tensor& self, const at::Tensor& a,

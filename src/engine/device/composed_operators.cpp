@@ -9,6 +9,8 @@
 
 #include "core/base/error.h"
 #include "engine/device/silent_warnings.h"
+#include "engine/mended_kernels.h"
+#include "engine/torch_compat.h"
 
 namespace nxd {
 namespace {
@@ -38,6 +40,15 @@ at::Tensor& multiply_by_power_of_two(at::Tensor& self, const at::Tensor& exponen
   return self.mul_(at::pow(2.0, exponent));
 }
 
+at::Tensor shuffled_channels(const at::Tensor& self, compat::Size groups) {
+  const int64_t count = compat::sizes_of(compat::Sizes(groups))[0];
+  check_channel_groups(self, count);
+  const int64_t rows = self.size(0), channels = self.size(1);
+  const int64_t pixels = self.numel() / std::max<int64_t>(rows * channels, 1);
+  const at::Tensor grouped = self.reshape({rows, count, channels / count, pixels});
+  return grouped.transpose(1, 2).clone().reshape(self.sizes());
+}
+
 // Below autograd, which has seen polygamma_ itself.
 at::Tensor& polygamma(at::Tensor& self, int64_t n) {
   const at::AutoDispatchBelowADInplaceOrView no_autograd;
@@ -62,6 +73,7 @@ void add_composed_operators() {
   auto* composed = new (place[0])
       torch::Library(torch::Library::IMPL, "aten", Key::AutogradXLA, __FILE__, __LINE__);
   composed->impl("fill_diagonal_", TORCH_FN(fill_diagonal));
+  composed->impl("native_channel_shuffle", TORCH_FN(shuffled_channels));
   composed->impl("ldexp_", TORCH_FN(multiply_by_power_of_two));
   auto* functional = new (place[1])
       torch::Library(torch::Library::IMPL, "aten", Key::Functionalize, __FILE__, __LINE__);
