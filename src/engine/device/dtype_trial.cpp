@@ -5,10 +5,14 @@
 
 #include <algorithm>
 #include <iterator>
+#include <optional>
 #include <string_view>
+#include <unordered_map>
 #include <unordered_set>
+#include <vector>
 
 #include "engine/device/operator_arguments.h"
+#include "engine/device/recorded_operator.h"
 #include "engine/device/replay_plan.h"
 #include "engine/device/silent_warnings.h"
 #include "engine/device/trial_arguments.h"
@@ -23,10 +27,40 @@ using torch::jit::Stack;
 // Integers that say where or which, not how large a tensor is.
 bool is_place(const std::string& argument) {
   static const std::unordered_set<std::string_view> names = {
-      "correction", "decimals",     "diagonal", "dim", "dim0",        "dim1",
-      "dims",       "ignore_index", "k",        "n",   "padding_idx", "reduction",
+      "correction", "decimals",    "diagonal",  "dilation",         "dim",
+      "dim0",       "dim1",        "dims",      "divisor_override", "ignore_index",
+      "n",          "padding_idx", "reduction",
   };
   return names.count(argument) != 0;
+}
+
+// An integer that says how large a tensor or a window is, or how far apart: the one that goes with
+// tensors of single elements. Nothing for others.
+std::optional<int64_t> least_size(const std::string& argument) {
+  static const std::unordered_map<std::string_view, int64_t> sizes = {
+      {"C", 1},           {"HxW", 1},
+      {"N", 1},           {"bias_sizes", 1},
+      {"group", 1},       {"groups", 1},
+      {"input_size", 1},  {"k", 1},
+      {"kernel_size", 1}, {"normalized_shape", 1},
+      {"num_classes", 1}, {"num_weights", 1},
+      {"offset", 0},      {"output_padding", 0},
+      {"output_size", 1}, {"pad", 0},
+      {"padding", 0},     {"repeats", 1},
+      {"shifts", 0},      {"stride", 1},
+  };
+  const auto found = sizes.find(argument);
+  return found == sizes.end() ? std::nullopt : std::optional<int64_t>(found->second);
+}
+
+void use_least_sizes(const c10::FunctionSchema& schema, Stack& stack) {
+  for (size_t i = 0; i < stack.size(); ++i) {
+    const std::optional<int64_t> least = least_size(schema.arguments()[i].name());
+    if (least && stack[i].isInt()) stack[i] = *least;
+    if (least && stack[i].isIntList()) {
+      stack[i] = c10::IValue(std::vector<int64_t>(stack[i].toIntVector().size(), *least));
+    }
+  }
 }
 
 // Tensors of single elements fit one another then as the given ones do.
@@ -46,7 +80,8 @@ bool has_shapes_of_tensors(const c10::FunctionSchema& schema) {
       case c10::TypeKind::StringType:
       case c10::TypeKind::ScalarTypeType: break;
       default:
-        if (!compat::is_int(type->kind()) || !is_place(argument.name())) return false;
+        if (!compat::is_int(type->kind())) return false;
+        if (!is_place(argument.name()) && !least_size(argument.name())) return false;
     }
   }
   return true;
@@ -62,6 +97,10 @@ bool is_of_dtypes(const c10::Error& error) {
   static constexpr std::string_view kSigns[] = {
       "not implemented for '",
       "Expected a floating point",
+      "can't be cast",
+      "non-boolean output",
+      "should be the same",
+      "bool tensor",
       "inputs not supported",
       "unsigned type",
       "dtype",
@@ -86,6 +125,7 @@ bool is_of_short_floats(const c10::Error& error) {
 }  // namespace
 
 void check_dtypes(const c10::OperatorHandle& op, const Stack& arguments) {
+  if (recorded_operator(op).is_effect) return;
   bool takes_tensors = false;
   for_each_tensor(arguments, [&](const at::Tensor& tensor) {
     takes_tensors = takes_tensors || tensor.defined();
@@ -96,6 +136,7 @@ void check_dtypes(const c10::OperatorHandle& op, const Stack& arguments) {
   const OwnProducts own_products;
   const SilentWarnings silent;
   Stack stack = trial_arguments(arguments, 0, TrialSizes::kLeast);
+  use_least_sizes(op.schema(), stack);
   try {
     op.callBoxed(&stack);
   } catch (const c10::Error& error) {

@@ -12,6 +12,7 @@
 #include "core/base/error.h"
 #include "core/base/hash.h"
 #include "core/base/log.h"
+#include "engine/device/argument_checks.h"
 #include "engine/device/device_metrics.h"
 #include "engine/device/device_tensor.h"
 #include "engine/device/dtype_trial.h"
@@ -201,6 +202,7 @@ bool has_python_shapes(const c10::OperatorHandle& op) {
 // Leaves the results on the stack; "" or why there are no shapes.
 std::string infer_shapes(const c10::OperatorHandle& op, Stack& stack) {
   if (reads_values(op, stack)) return "its result's shape depends on values";
+  check_shapes(op, stack);
   const Stack arguments = stack;
   const at::AutoDispatchBelowADInplaceOrView no_autograd;
   const c10::impl::ExcludeDispatchKeyGuard plain(c10::DispatchKey::Functionalize);
@@ -400,18 +402,13 @@ HostTensorScope::~HostTensorScope() { takes_host_tensors = outer_; }
 RecordedWrite::RecordedWrite(const c10::OperatorHandle& op, const Stack& arguments)
     : outer_(std::exchange(current_write, this)) {
   const std::string& name = op.operator_name().name;
-  const bool is_in_place = name.back() == '_';
-  const auto index = is_in_place ? c10::optional<int>(0) : op.schema().argumentIndexWithName("out");
-  if (!index || resizes(name)) return;
-  const c10::IValue& argument = arguments.at(static_cast<size_t>(*index));
+  if (name.back() != '_' || resizes(name)) return;
+  const c10::IValue& argument = arguments.at(0);
   if (!argument.isTensor() || !is_recorded(argument.toTensor())) return;
-  // A result that is no view, and no other argument, takes the sizes that it is given.
-  const at::Tensor& written = argument.toTensor();
-  int uses = 0;
-  for_each_tensor(arguments, [&](const at::Tensor& tensor) { uses += tensor.is_same(written); });
-  if (!is_in_place && uses == 1 && !written.is_view()) return;
-  counterpart_ = is_in_place ? name.substr(0, name.size() - 1) : name;
-  sizes_ = written.sizes().vec();
+  counterpart_ = name.substr(0, name.size() - 1);
+  sizes_ = argument.toTensor().sizes().vec();
+  // Sums of one tensor and their like are computed in its dtype.
+  if (!op.schema().argumentIndexWithName("dtype")) dtype_ = argument.toTensor().scalar_type();
 }
 
 RecordedWrite::~RecordedWrite() { current_write = outer_; }
@@ -420,6 +417,9 @@ void RecordedWrite::check(const std::string& recorded, const at::Tensor& result)
   if (counterpart_.empty() || recorded.substr(0, recorded.find('.')) != counterpart_) return;
   check_argument(result.sizes() == at::IntArrayRef(sizes_), counterpart_, ": output with shape ",
                  at::IntArrayRef(sizes_), " doesn't match the broadcast shape ", result.sizes());
+  if (!dtype_) return;
+  check_argument(at::canCast(result.scalar_type(), *dtype_), counterpart_, ": result type ",
+                 result.scalar_type(), " can't be cast to the tensor's type ", *dtype_);
 }
 
 void record_operator(const c10::OperatorHandle& op, Stack* stack) {

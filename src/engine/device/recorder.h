@@ -29,10 +29,10 @@ class HostTensorScope {
   const bool outer_;
 };
 
-// In its scope an operator of this thread writes to its first argument in place, or to a view that
-// it is given for its result. Its counterpart that writes nothing is recorded for it, and libtorch
-// does not see that the result of some, such as masked_fill_, has other sizes than the tensor. Such
-// a call is rejected before anything changes.
+// In its scope an operator of this thread writes to its first argument in place. Its counterpart
+// that writes nothing is recorded for it, and libtorch does not see that the result of some, such
+// as masked_fill_, has other sizes than the tensor, or a wider dtype. Such a call is rejected
+// before anything changes.
 class RecordedWrite {
  public:
   RecordedWrite(const c10::OperatorHandle& op, const torch::jit::Stack& arguments);
@@ -45,6 +45,7 @@ class RecordedWrite {
  private:
   std::string counterpart_{};  // empty: nothing is checked
   std::vector<int64_t> sizes_{};
+  c10::optional<at::ScalarType> dtype_{};  // empty: every dtype fits
   const RecordedWrite* outer_;
 };
 

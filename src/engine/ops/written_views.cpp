@@ -5,8 +5,11 @@
 #include <string>
 #include <string_view>
 #include <unordered_set>
+#include <vector>
 
+#include "core/base/error.h"
 #include "engine/device/device_tensor.h"
+#include "engine/device/dtype_trial.h"
 #include "engine/device/operator_arguments.h"
 #include "engine/device/recorder.h"
 #include "engine/device/view_history.h"
@@ -28,9 +31,8 @@ void renew_histories(const c10::FunctionSchema& schema, const torch::jit::Stack&
 }
 
 // Integers have no gradient, and libtorch fails by an assertion of its own where a write in place
-// gives them a history. It rejects a write to an out.
+// gives them a history.
 bool writes_integers_alone(const c10::FunctionSchema& schema, const torch::jit::Stack& arguments) {
-  if (schema.name().back() != '_') return false;
   bool writes_floats = false;
   for (size_t i = 0; i < arguments.size(); ++i) {
     const c10::AliasInfo* const alias = schema.arguments()[i].alias_info();
@@ -42,6 +44,79 @@ bool writes_integers_alone(const c10::FunctionSchema& schema, const torch::jit::
   }
   return !writes_floats;
 }
+
+// True if a tensor that a call is given for its result cannot become one of other sizes: a view, or
+// one that is another argument, too.
+bool keeps_its_sizes(const at::Tensor& out, const torch::jit::Stack& arguments) {
+  int uses = 0;
+  for_each_tensor(arguments, [&](const at::Tensor& tensor) { uses += tensor.is_same(out); });
+  return out.is_view() || uses > 1;
+}
+
+// A view on the device that a call is given for its result.
+struct GivenResult {
+  at::Tensor given{}, made{};  // what the call is given instead, without elements
+};
+
+// libtorch rejects results that have a gradient.
+std::vector<GivenResult> replace_given_results(const c10::FunctionSchema& schema,
+                                               torch::jit::Stack& arguments) {
+  std::vector<GivenResult> results;
+  const torch::jit::Stack given = arguments;
+  for (size_t i = 0; i < given.size(); ++i) {
+    if (!schema.arguments()[i].is_out() || !given[i].isTensor()) continue;
+    const at::Tensor& out = given[i].toTensor();
+    if (!is_recorded(out) || (out.requires_grad() && at::GradMode::is_enabled())) continue;
+    if (!keeps_its_sizes(out, given)) continue;
+    results.push_back({out, at::empty({0}, out.options().requires_grad(false))});
+    arguments[i] = results.back().made;
+  }
+  return results;
+}
+
+// Sums and their like are computed in the dtype of the tensor that is given for the result.
+void use_dtype_of_result(const c10::FunctionSchema& schema, torch::jit::Stack& arguments) {
+  static const std::unordered_set<std::string_view> names = {
+      "aten::cumprod", "aten::cumsum", "aten::mean", "aten::nanmean",
+      "aten::nansum",  "aten::prod",   "aten::sum",
+  };
+  if (names.count(schema.name()) == 0) return;
+  const auto dtype = schema.argumentIndexWithName("dtype");
+  const auto out = schema.argumentIndexWithName("out");
+  if (!dtype || !out || !arguments.at(static_cast<size_t>(*dtype)).isNone()) return;
+  const at::ScalarType given = arguments.at(static_cast<size_t>(*out)).toTensor().scalar_type();
+  arguments[static_cast<size_t>(*dtype)] = static_cast<int64_t>(given);
+}
+
+bool gives_recorded_results(const c10::FunctionSchema& schema, const torch::jit::Stack& arguments) {
+  for (size_t i = 0; i < arguments.size(); ++i) {
+    if (!schema.arguments()[i].is_out() || !arguments[i].isTensor()) continue;
+    if (is_recorded(arguments[i].toTensor())) return true;
+  }
+  return false;
+}
+
+void run_for_given_results(const c10::OperatorHandle& op, torch::jit::Stack& stack) {
+  if (!gives_recorded_results(op.schema(), stack)) return op.callBoxed(&stack);
+  check_dtypes(op, stack);
+  use_dtype_of_result(op.schema(), stack);
+  const std::vector<GivenResult> results = replace_given_results(op.schema(), stack);
+  op.callBoxed(&stack);
+  for (const GivenResult& result : results) {
+    check_argument(result.given.sizes() == result.made.sizes(), op.operator_name().name,
+                   ": output with shape ", result.given.sizes(),
+                   " doesn't match the broadcast shape ", result.made.sizes());
+  }
+  for (const GivenResult& result : results) result.given.copy_(result.made);
+  replace_tensors(stack, [&](const at::Tensor& tensor) {
+    for (const GivenResult& result : results) {
+      if (tensor.is_same(result.made)) return result.given;
+    }
+    return tensor;
+  });
+}
+
+bool has_in_place_name(const c10::FunctionSchema& schema) { return schema.name().back() == '_'; }
 
 bool saves_its_result(const std::string& name) {
   static const std::unordered_set<std::string_view> names = {
@@ -66,6 +141,10 @@ c10::OperatorHandle without_writes(const c10::OperatorHandle& op) {
 void run_on_views(const c10::OperatorHandle& op, torch::jit::Stack& stack) {
   if (at::GradMode::is_enabled()) for_each_tensor(stack, renew_history);
   if (!op.schema().is_mutable()) return op.callBoxed(&stack);
+  if (!has_in_place_name(op.schema())) {
+    if (at::GradMode::is_enabled()) renew_histories(op.schema(), stack);
+    return run_for_given_results(op, stack);
+  }
   const RecordedWrite write(op, stack);
   if (!at::GradMode::is_enabled()) return op.callBoxed(&stack);
   if (writes_integers_alone(op.schema(), stack)) {

@@ -8,6 +8,7 @@
 #include <functional>
 #include <stdexcept>
 #include <string>
+#include <tuple>
 #include <vector>
 
 #include "core/base/error.h"
@@ -197,6 +198,72 @@ void test_dtypes_are_checked_when_recorded(void**) {
   assert_true(says(message_of(convolve), "kernel is larger"));
 }
 
+// Operators that take sizes by number, too.
+void test_dtypes_beside_sizes_are_checked_when_recorded(void**) {
+  const Tensor image = whole(at::kLong, kXla).view({1, 1, 2, 3}), y = floats(kXla);
+  const std::vector<int64_t> one{1}, ones{1, 1}, twos{2, 2}, none{0, 0};
+  const Tensor small = image.to(at::kInt), point = small.slice(2, 0, 1).slice(3, 0, 1);
+  const auto dilated = [&] { at::conv2d(small, point, Tensor(), ones, none, twos); };
+  assert_true(says(message_of(dilated), "'Int'"));
+  assert_true(says(message_of([&] { at::max_pool2d(image, ones); }), "'Long'"));
+  assert_true(says(message_of([&] { at::layer_norm(image, {2, 3}); }), "'Long'"));
+  assert_true(says(message_of([&] { at::group_norm(image, 1); }), "'Long'"));
+  const Tensor wide = at::ones({3}, at::kDouble).to(kXla);
+  assert_true(says(message_of([&] { at::layer_norm(y, {3}, wide); }), "scalar type"));
+  const Tensor line = at::ones({1, 1, 3}).to(kXla);
+  assert_true(says(message_of([&] { at::conv1d(line, wide.view({1, 1, 3})); }), "scalar type"));
+  assert_true(says(message_of([&] { at::topk(y.to(at::kHalf), 2); }), "'Half'"));
+  assert_true(says(message_of([&] { at::upsample_nearest1d(line.to(at::kLong), one); }), "'Long'"));
+}
+
+void test_shapes_are_checked_when_recorded(void**) {
+  const Tensor x = at::zeros({2, 4, 3}).to(kXla), four = at::ones({4}).to(kXla),
+               matrix = at::ones({4, 1}).to(kXla), none = at::ones({0}).to(kXla);
+  const auto prelu = [&](const Tensor& self, const Tensor& weight) {
+    return message_of([&] { at::prelu(self, weight); });
+  };
+  assert_true(says(prelu(x, at::ones({3}).to(kXla)), "expected 1 or 4 elements"));
+  assert_true(says(prelu(x, none), "got shape [0]"));
+  assert_true(says(prelu(x, matrix), "at most 1 dimension"));
+  assert_true(says(prelu(four, four), "expected 1 or 1 elements"));
+  assert_true(prelu(x, four).empty());
+  const auto norm = [&](at::IntArrayRef shape, const Tensor& weight, const Tensor& bias) {
+    return message_of([&] { at::layer_norm(x, shape, weight, bias); });
+  };
+  assert_true(says(norm({}, {}, {}), "at least 1 dimension"));
+  assert_true(says(norm({2}, {}, {}), "expected last dimensions [2], got shape [2, 4, 3]"));
+  assert_true(says(norm({5, 2, 4, 3}, {}, {}), "at least 4 dimensions"));
+  assert_true(says(norm({3}, four, {}), "weight: expected shape [3], got [4]"));
+  assert_true(says(norm({4, 3}, {}, four), "bias: expected shape [4, 3], got [4]"));
+  for (const int64_t groups : {-2, 0, 3, 5}) {
+    assert_true(says(message_of([&] { at::channel_shuffle(x, groups); }), "positive divisor"));
+    for (const at::Device device : {kCpu, kXla}) {
+      const Tensor self = x.to(device);
+      const auto shuffle = [&] { at::native_channel_shuffle(self, groups); };
+      assert_true(says(message_of(shuffle), "expected a positive divisor of the 4 channels, got"));
+    }
+  }
+  assert_true(says(message_of([&] { at::channel_shuffle(matrix, 2); }), "more than 2 dimensions"));
+  assert_true(says(message_of([&] { at::native_channel_shuffle(four, 2); }), "at least 2"));
+  assert_true(says(message_of([&] { at::native_channel_shuffle(four.cpu(), 2); }), "at least 2"));
+}
+
+Tensor shuffled(at::Device device, at::IntArrayRef sizes) {
+  const Tensor x = at::arange(at::prod(at::tensor(sizes)).item<int64_t>(), at::kFloat);
+  return at::native_channel_shuffle(x.view(sizes).to(device), 2);
+}
+
+void test_channels_are_shuffled(void**) {
+  for (const std::vector<int64_t>& sizes : {std::vector<int64_t>{2, 4}, {2, 6, 3}, {1, 4, 2, 3}}) {
+    assert_true(test::equals_cpu(
+        "shuffle", [&] { return shuffled(kXla, sizes); }, shuffled(kCpu, sizes)));
+  }
+  for (const at::Device device : {kCpu, kXla}) {
+    assert_true(shuffled(device, {0, 4, 2}).sizes() == at::IntArrayRef({0, 4, 2}));
+    assert_true(shuffled(device, {2, 0, 2}).sizes() == at::IntArrayRef({2, 0, 2}));
+  }
+}
+
 // Some operators save their result when they write in place, and their argument when they do not.
 void test_gradients_of_views_that_are_written(void**) {
   for (const char* name : {"hardtanh_", "leaky_relu_", "elu_", "relu_", "exp_"}) {
@@ -291,6 +358,94 @@ void test_writes_of_other_shapes_are_rejected(void**) {
   assert_true(base.to(at::kCPU).equal(at::full({2, 3}, 1.5)));
 }
 
+// In the dtype of the tensor that is given for the result, and only where the CPU takes that.
+void test_results_of_other_dtypes(void**) {
+  const auto sum_of = [](at::Device device) {
+    const Tensor x = at::tensor({0.75f, 0.75f, 1.5f}).to(device);
+    const Tensor out = at::zeros({0}, at::kLong).to(device);
+    OpCall op("sum", "IntList_out");
+    op.set_tensor("self", &x);
+    op.set_ints("dim", {0});
+    op.set_tensor("out", &out);
+    op.run();
+    return out;
+  };
+  assert_true(test::equals_cpu(
+      "sum in whole numbers", [&] { return sum_of(kXla); }, sum_of(kCpu)));
+  const Tensor x = floats(kXla), out = at::zeros({2, 3}, at::kLong).to(kXla);
+  for (const char* name : {"abs", "exp", "nonzero"}) {
+    const Tensor small = at::zeros({0}, at::kInt).to(kXla);
+    OpCall op(name, "out");
+    op.set_tensor("self", &x);
+    op.set_tensor("out", &small);
+    assert_false(message_of([&] { op.run(); }).empty());
+    assert_true(small.sizes() == at::IntArrayRef({0}));
+  }
+  OpCall add("add_", "Tensor");
+  add.set_tensor("self", &out);
+  add.set_tensor("other", &x);
+  assert_true(says(message_of([&] { add.run(); }), "can't be cast"));
+  assert_true(out.to(at::kCPU).equal(at::zeros({2, 3}, at::kLong)));
+}
+
+void test_indices_and_masks_are_checked_when_recorded(void**) {
+  const Tensor x = floats(kXla), line = x.select(0, 0), mask = at::ones({3}, at::kBool).to(kXla);
+  const Tensor one = at::ones({}).to(kXla), value = at::ones({1}).to(kXla);
+  const auto put = [&](const Tensor& self, const Tensor& index) {
+    return message_of([&] { at::index_put(self, {index}, one); });
+  };
+  assert_true(says(put(x, mask), "mask of shape [3] does not fit dimension 0"));
+  assert_true(put(line, mask).empty());
+  assert_true(says(put(one, first(kXla)), "at most 0"));
+  assert_true(says(message_of([&] { at::masked_fill(line, mask, value); }), "no dimensions"));
+  assert_true(says(message_of([&] { at::tril(line); }), "at least 2 dimensions"));
+}
+
+void test_extremes_of_one_element(void**) {
+  for (const bool keep : {false, true}) {
+    const auto extremes = [keep](at::Device device) {
+      return std::get<0>(at::aminmax(ten(device), 0, keep));
+    };
+    assert_true(test::equals_cpu(
+        "aminmax", [&] { return extremes(kXla); }, extremes(kCpu)));
+  }
+}
+
+// A view that is given for a result is left as it is where the result has other sizes, and a tensor
+// that is no view takes them, whatever the operator is made of.
+void test_results_of_other_sizes(void**) {
+  const Tensor x = floats(kXla).nan_to_num(0, 1, -1), row = at::ones({3}).to(kXla);
+  const auto call = [&](const char* name, const char* overload, const Tensor& out) {
+    OpCall op(name, overload);
+    op.set_tensor("self", &x);
+    op.set_tensor(std::string(name) == "topk" ? "values" : "out", &out);
+    return op;
+  };
+  const Tensor indices = at::zeros({0}, at::kLong).to(kXla);
+  for (const char* name : {"maximum", "max", "topk", "nonzero"}) {
+    const bool is_whole = std::string(name) == "nonzero", is_top = std::string(name) == "topk";
+    const at::ScalarType dtype = is_whole ? at::kLong : at::kFloat;
+    const Tensor base = at::zeros({4, 7}, dtype).to(kXla), view = base.select(0, 1);
+    const auto run = [&](const Tensor& out) {
+      OpCall op = call(name, is_top ? "values" : "out", out);
+      if (is_top) op.set_tensor("indices", &indices);
+      if (is_top) op.set_int("k", 2);
+      if (!is_top && !is_whole) op.set_tensor("other", &row);
+      op.run();
+    };
+    assert_true(says(message_of([&] { run(view); }), "output with shape [7] doesn't match"));
+    assert_true(base.to(at::kCPU).equal(at::zeros({4, 7}, dtype)));
+    assert_true(view.to(at::kCPU).equal(at::zeros({7}, dtype)));
+    const Tensor own = at::zeros({7}, dtype).to(kXla);
+    run(own);
+    const Tensor part = at::zeros_like(base.to(at::kCPU)).to(kXla).slice(0, 0, own.size(0));
+    const Tensor fitting = part.slice(1, 0, own.size(1));
+    if (fitting.sizes() != own.sizes()) continue;
+    run(fitting);
+    assert_true(fitting.to(at::kCPU).equal(own.to(at::kCPU)));
+  }
+}
+
 int set_up(void**) {
   use_xla_device();
   return 0;
@@ -304,6 +459,13 @@ int main() {
       cmocka_unit_test(test_shapes_and_dtypes_are_those_of_the_cpu),
       cmocka_unit_test(test_writes_that_are_composed),
       cmocka_unit_test(test_dtypes_are_checked_when_recorded),
+      cmocka_unit_test(test_dtypes_beside_sizes_are_checked_when_recorded),
+      cmocka_unit_test(test_shapes_are_checked_when_recorded),
+      cmocka_unit_test(test_channels_are_shuffled),
+      cmocka_unit_test(test_results_of_other_sizes),
+      cmocka_unit_test(test_results_of_other_dtypes),
+      cmocka_unit_test(test_indices_and_masks_are_checked_when_recorded),
+      cmocka_unit_test(test_extremes_of_one_element),
       cmocka_unit_test(test_shapes_without_kernels_of_python),
       cmocka_unit_test(test_integers_have_no_history),
       cmocka_unit_test(test_gradients_of_views_that_are_written),
