@@ -8,6 +8,7 @@ import warnings
 import torch
 
 import calls
+import edges
 import operators
 import state
 import writes
@@ -19,7 +20,9 @@ KINDS = ([calls.views] * 14 + [calls.unary] * 4 + [calls.scalar] * 4 + [calls.bi
          + [state.requires, state.mode] + [state.drop] * 3 + [state.host_write] + [state.check] * 3 + [state.moved] * 3
          + [state.create] * 6 + [operators.any_unary] * 5 + [operators.any_binary] * 6 + [operators.any_scalar] * 5
          + [operators.any_reduce] * 5 + [operators.spatial] * 4 + [operators.places] * 6 + [operators.losses] * 3
-         + [operators.any_write] * 8 + [operators.made, operators.attention])
+         + [operators.any_write] * 8 + [operators.made, operators.attention]
+         + [edges.zero_dims, edges.bad_dims, edges.empties, edges.outside, edges.strided, edges.masks] * 2
+         + [edges.specials] * 4 + [edges.wholes] * 4 + [edges.duplicates] * 3 + [edges.results] * 3)
 MOST_TENSORS = 40
 
 

@@ -4,6 +4,7 @@ import torch
 
 from instructions import D, V
 from program import NAME, Skip
+from writes import has_overlap
 
 ANY_UNARY = ["abs", "neg", "sign", "sgn", "positive", "square", "isnan", "isinf", "isfinite", "logical_not",
              "bitwise_not", "signbit", "ceil", "floor", "round", "trunc", "zeros_like", "ones_like", "sqrt", "exp",
@@ -481,7 +482,7 @@ def gives(a, b, shape):
 def any_write(p):
     """Operators that write, of any dtypes."""
     r = p.r
-    i = p.some(lambda t: 0 not in [s for s, n in zip(t.stride(), t.shape) if n > 1])
+    i = p.some(lambda t: not has_overlap(t))
     t, v = p.vars[i], V(i)
     name = r.choice(["add_", "sub_", "mul_", "div_", "copy_", "bitwise_and_", "bitwise_or_", "bitwise_xor_",
                      "logical_and_", "logical_or_", "logical_not_", "abs_", "sign_", "floor_", "round_", "sqrt_", "eq_",

@@ -91,7 +91,7 @@ def backward(p):
         try:
             torch.autograd.backward([p.vars[i] for i in outs], [None if g is None else p.vars[g] for g in grads],
                     retain_graph=retain)
-        except RuntimeError as e:
+        except (RuntimeError, IndexError) as e:
             error = str(e).split("\n")[0]
         for t in new:
             if t.grad is not None:
@@ -107,7 +107,7 @@ def backward(p):
             got = torch.autograd.grad([p.vars[i] for i in outs], [p.vars[i] for i in ins],
                     [None if g is None else p.vars[g] for g in grads],
                                       retain_graph=retain, allow_unused=True)
-        except RuntimeError as e:
+        except (RuntimeError, IndexError) as e:
             error = str(e).split("\n")[0]
         res = [None if g is None else p.new(g.detach().clone()) for g in got]
         p.code.append(("grad", outs, grads, ins, retain, res, error))
