@@ -1,8 +1,10 @@
 // nxd/context.h: contexts.
+#include <csignal>
 #include <cstdio>
 
 #include "capi/handles.h"
 #include "capi/options.h"
+#include "core/base/blocked_signals.h"
 #include "core/base/last_error.h"
 
 using namespace nxd;
@@ -127,6 +129,7 @@ nxd_status_t nxd_master_print(nxd_context_t* ctx, const char* text) {
     const bool prints = unwrap(ctx).rank() == 0;
     check_argument(text, "text: expected a string, got NULL");
     if (!prints) return;
+    const HeldSignal no_sigxfsz(SIGXFSZ);
     if (std::printf("%s\n", text) < 0 || std::fflush(stdout) != 0) {
       fail(NXD_ERROR_IO, "cannot write to stdout");
     }

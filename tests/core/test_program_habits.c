@@ -1,6 +1,6 @@
 /* Programs with habits that a library must bear: without standard descriptors, as daemons are; that
  * send signals without a pause, as runtimes do to end a thread; that cut up their arguments; whose
- * first thread ends before the others. */
+ * first thread ends before the others; whose output goes nowhere. */
 #include <fcntl.h>
 #include <pthread.h>
 #include <signal.h>
@@ -8,6 +8,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/resource.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -212,6 +213,46 @@ static void without_first_thread(void** state) {
   }
 }
 
+/* The program does as it is told by default where a signal comes; the lines here raise none. */
+static int write_lines(int output, const struct rlimit* limit) {
+  nxd_context_t* ctx = NULL;
+  signal(SIGPIPE, SIG_DFL);
+  signal(SIGXFSZ, SIG_DFL);
+  if (limit) setrlimit(RLIMIT_FSIZE, limit);
+  dup2(output, STDERR_FILENO);
+  setenv("XLA_USE_BF16", "1", 1); /* warned of */
+  if (nxd_context_create(NULL, &ctx) != NXD_OK) return 1;
+  if (limit) {
+    dup2(output, STDOUT_FILENO);
+    if (nxd_master_print(ctx, "a line") != NXD_ERROR_IO) return 2;
+  }
+  nxd_context_destroy(ctx);
+  return 0;
+}
+
+static void output_that_goes_nowhere(void** state) {
+  (void)state;
+  int ends[2];
+  assert_int_equal(pipe(ends), 0);
+  close(ends[0]);
+  char path[] = "/tmp/nxd_habits_XXXXXX";
+  const int file = mkstemp(path);
+  unlink(path);
+  const struct rlimit none = {0, 0};
+  const struct {
+    int output;
+    const struct rlimit* limit;
+  } table[] = {{ends[1], NULL}, {file, &none}};
+  for (size_t i = 0; i < sizeof table / sizeof *table; ++i) {
+    const pid_t child = fork();
+    if (child == 0) _exit(write_lines(table[i].output, table[i].limit));
+    int status = -1;
+    assert_int_equal(waitpid(child, &status, 0), child);
+    assert_int_equal(status, 0);
+    close(table[i].output);
+  }
+}
+
 int main(int argc, char** argv) {
   if (getenv("NXD_TEST_PART")) return argc == 2 && strcmp(argv[1], "a,b") == 0 ? 0 : 9;
   if (argc == 1) {
@@ -221,6 +262,7 @@ int main(int argc, char** argv) {
   arguments = argv;
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(closed_descriptors), cmocka_unit_test(signals_without_pause),
-      cmocka_unit_test(arguments_in_pieces), cmocka_unit_test(without_first_thread)};
+      cmocka_unit_test(arguments_in_pieces), cmocka_unit_test(without_first_thread),
+      cmocka_unit_test(output_that_goes_nowhere)};
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,6 +1,7 @@
 #include "core/base/log.h"
 
 #include <atomic>
+#include <csignal>
 #include <cstdio>
 #include <memory>
 #include <mutex>
@@ -8,6 +9,7 @@
 #include <utility>
 #include <vector>
 
+#include "core/base/blocked_signals.h"
 #include "core/base/callback_thread.h"
 #include "core/base/environment.h"
 #include "core/base/float_environment.h"
@@ -69,6 +71,8 @@ void emit(nxd_log_level_t level, const std::string& message) noexcept {
       // Nobody asked for the line, so nobody can be told that it was lost.
     }
   } else {
+    // Nobody may read the lines any more, or their file be as large as it may.
+    const HeldSignal no_sigpipe(SIGPIPE), no_sigxfsz(SIGXFSZ);
     std::fprintf(stderr, "nxd %s: %s\n", level_name(level), message.c_str());
   }
 }
