@@ -9,6 +9,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/prctl.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -34,7 +35,10 @@ static int worker(const char* part) {
     signal(SIGTERM, SIG_IGN);
     for (;;) pause();
   }
-  /* "work": two worlds, one after the other, and what the environment promises. */
+  /* "work": two worlds, one after the other, what the environment promises, and the name by which
+   * top and pkill know the process. */
+  char name[16] = "";
+  NXD_TEST_CHECK(prctl(PR_GET_NAME, name) == 0 && !strcmp(name, "test_job"));
   for (int turn = 0; turn < 2; ++turn) {
     nxd_context_t* ctx = NULL;
     nxd_group_t* world = NULL;

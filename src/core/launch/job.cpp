@@ -1,6 +1,8 @@
 #include "core/launch/job.h"
 
+#include <limits.h>
 #include <signal.h>
+#include <sys/stat.h>
 #include <sys/syscall.h>
 #include <unistd.h>
 
@@ -61,6 +63,20 @@ std::vector<std::string> own_arguments() {
          "options.argv");
   }
   return arguments;
+}
+
+// Processes are called after the path that they are executed by: by that in /proc they would all be
+// "exe" to top and pkill. It is right where the program's own path leads elsewhere by now.
+std::string own_program() {
+  const std::string in_proc = own_proc("exe");
+  char path[PATH_MAX];
+  const ssize_t size = ::readlink(in_proc.c_str(), path, sizeof path);
+  if (size <= 0 || static_cast<size_t>(size) == sizeof path) return "/proc/self/exe";
+  std::string own(path, static_cast<size_t>(size));
+  struct stat here = {}, there = {};
+  const bool is_same = ::stat(in_proc.c_str(), &here) == 0 && ::stat(own.c_str(), &there) == 0 &&
+                       here.st_dev == there.st_dev && here.st_ino == there.st_ino;
+  return is_same ? own : "/proc/self/exe";
 }
 
 // The environment with some variables set.
@@ -157,7 +173,7 @@ std::vector<Supervisor::Program> Job::programs_of(const std::vector<std::string>
                                                   int omp_num_threads) const {
   std::vector<Supervisor::Program> programs;
   const std::vector<std::string> arguments = given.empty() ? own_arguments() : given;
-  const std::string path = given.empty() ? "/proc/self/exe" : arguments[0];
+  const std::string path = given.empty() ? own_program() : arguments[0];
   for (int rank = 0; rank < size(); ++rank) {
     programs.push_back({path, arguments, environment_of(rank, omp_num_threads)});
   }
