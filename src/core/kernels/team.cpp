@@ -14,6 +14,7 @@
 
 #include "core/base/blocked_signals.h"
 #include "core/base/callback_thread.h"
+#include "core/base/core_count.h"
 #include "core/base/cpu_pause.h"
 #include "core/base/error.h"
 #include "core/base/fork_guard.h"
@@ -59,11 +60,6 @@ std::chrono::nanoseconds cpu_time_of_this_thread() noexcept {
   return std::chrono::seconds(time.tv_sec) + std::chrono::nanoseconds(time.tv_nsec);
 }
 
-int cores() noexcept {
-  cpu_set_t set;
-  return sched_getaffinity(0, sizeof set, &set) == 0 ? CPU_COUNT(&set) : 1;
-}
-
 // If OpenMP binds its threads to places, the caller is bound to one, and a thread that it makes
 // would be too. The thread goes to the place that OpenMP's thread of its index would have had.
 void go_to_place(int index, int place_of_caller) noexcept {
@@ -85,7 +81,9 @@ class Team {
  public:
   // threads: the caller and those that are made here.
   explicit Team(int threads)
-      : size_(threads), may_spin_(threads <= cores()), uncounted_(cores() + 1 - threads) {
+      : size_(threads),
+        may_spin_(threads <= usable_cores()),
+        uncounted_(usable_cores() + 1 - threads) {
     const BlockedSignals blocked;
     const int place = omp_get_place_num();
     others_.reserve(static_cast<size_t>(threads));

@@ -1,14 +1,13 @@
 #include "core/world/world.h"
 #include "core/base/log.h"
 
-#include <sched.h>
-
 #include <algorithm>
 #include <numeric>
 #include <optional>
 #include <utility>
 
 #include "core/base/absolute_path.h"
+#include "core/base/core_count.h"
 #include "core/base/environment.h"
 #include "core/base/kept_by_process.h"
 #include "core/comm/deputy_calls.h"
@@ -19,13 +18,6 @@
 
 namespace nxd {
 namespace {
-
-// Cores that this process may run on.
-size_t available_cores() {
-  cpu_set_t cores;
-  if (::sched_getaffinity(0, sizeof cores, &cores) != 0) return 1;
-  return static_cast<size_t>(CPU_COUNT(&cores));
-}
 
 nxd_transport_t transport_of(const ContextOptions& options) {
   check_argument(
@@ -123,7 +115,7 @@ void World::share(const WorldFacts& facts, const Deadline& joined_by, int64_t ti
   const HostMap& hosts = facts.hosts;
   if (m.local_rank < 0) rank_info_.local_rank = hosts.local_rank(m.rank);
   const size_t neighbours = hosts.ranks_of(hosts.host_of(m.rank)).size();
-  shared_->host->may_spin = neighbours <= available_cores();
+  shared_->host->may_spin = neighbours <= static_cast<size_t>(usable_cores());
   // Failures are looked up on a channel of their own, whose calls take a fraction of the timeout.
   // Making it may take as long as joining itself: a server that is late is no loss yet.
   const int64_t store_timeout_ms = std::clamp<int64_t>(timeout_share(timeout_ms, 1, 4), 200, 10000);
