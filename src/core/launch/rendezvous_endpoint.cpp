@@ -43,6 +43,10 @@ std::string rendezvous_endpoint(const Launch& launch) {
   std::string job = launch.job;
   if (job.empty()) {
     const pid_t pid = launching_process(::getpid(), launch.variable, std::to_string(launch.rank));
+    check_argument(pid > 0 || Secret::of_environment(), "environment: ", launch.launcher,
+                   "'s process that started this rank cannot be seen (another namespace of "
+                   "processes, or no /proc), and nothing else tells this job from others; set "
+                   "MASTER_ADDR to this host and MASTER_PORT to a free port of it, or NXD_SECRET");
     job = text(launch.launcher, " ", pid, " ", start_time_of(pid));
   }
   return text("nxd-", ::geteuid(), "-", name_of(job));

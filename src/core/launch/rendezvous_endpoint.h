@@ -13,11 +13,11 @@ namespace nxd {
 // has it. The socket lives in the abstract namespace: it ends with the process that serves it, so
 // that a job that crashed leaves nothing behind to mislead the next one. With the job's secret no
 // other user can tell the name. Without one he can, and take it before the job does, which then
-// cannot start.
+// cannot start. INVALID_ARGUMENT where nothing tells the job from others.
 std::string rendezvous_endpoint(const Launch& launch);
 
 // The process that started a rank: its nearest ancestor without the rank's own variable. There may
-// be shells and wrappers in between.
+// be shells and wrappers in between. 0 when it cannot be seen from here.
 pid_t launching_process(pid_t rank_process, const std::string& variable, const std::string& value);
 
 }  // namespace nxd

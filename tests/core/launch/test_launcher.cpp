@@ -1,9 +1,12 @@
 // Meaning of each launcher's variables. The environments are those the launchers were seen to set.
 #include <fcntl.h>
+#include <sched.h>
 #include <stdlib.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <cstdio>
+#include <cstring>
 #include <map>
 #include <set>
 #include <string>
@@ -335,6 +338,41 @@ void rendezvous_endpoints(void**) {
   assert_int_equal(names.size(), 5);
 }
 
+// The first process of a namespace has no parent that it can see: all jobs would have one name.
+int endpoints_of_first_process() {
+  try {
+    nxd::rendezvous_endpoint(detect(kMpich));
+    return 1;
+  } catch (const nxd::Error& error) {
+    if (error.status() != NXD_ERROR_INVALID_ARGUMENT) return 2;
+    if (!std::strstr(error.what(), "nothing else tells this job from others")) return 3;
+  }
+  setenv("NXD_SECRET", "a secret of some job", 1);
+  return nxd::rendezvous_endpoint(detect(kMpich)).empty() ? 4 : 0;
+}
+
+void launching_process_out_of_sight(void**) {
+  constexpr int kNoNamespace = 99;
+  const pid_t child = fork();
+  if (child == 0) {
+    if (::unshare(CLONE_NEWPID) != 0 && ::unshare(CLONE_NEWUSER | CLONE_NEWPID) != 0) {
+      _exit(kNoNamespace);
+    }
+    const pid_t first = fork();
+    if (first == 0) _exit(endpoints_of_first_process());
+    int status = -1;
+    _exit(waitpid(first, &status, 0) == first && WIFEXITED(status) ? WEXITSTATUS(status) : 5);
+  }
+  int status = -1;
+  assert_int_equal(waitpid(child, &status, 0), child);
+  assert_true(WIFEXITED(status));
+  if (WEXITSTATUS(status) == kNoNamespace) {
+    std::puts("skip: a launcher out of sight: no namespaces of processes here; run as root");
+    skip();
+  }
+  assert_int_equal(WEXITSTATUS(status), 0);
+}
+
 }  // namespace
 
 int main() {
@@ -351,6 +389,7 @@ int main() {
       cmocka_unit_test(host_lists),
       cmocka_unit_test(launching_process),
       cmocka_unit_test(rendezvous_endpoints),
+      cmocka_unit_test(launching_process_out_of_sight),
   };
   return cmocka_run_group_tests(tests, nullptr, nullptr);
 }
