@@ -58,6 +58,10 @@ def spawn(argv: Sequence[str] | None = None, num_processes: int = 0,
     """Starts a program n times, as the ranks of one world, which nxd.Context() joins. Without argv
     it is this one: the same interpreter, script and arguments."""
     if argv is None:
+        if sys.argv[:1] in ([""], ["-"]):
+            raise errors.InvalidArgument(
+                "argv: expected a command, got None in a program that Python reads from its standard "
+                "input, where ranks cannot read it again")
         argv = [sys.executable, *sys.orig_argv[1:]]
     kept: list[Any] = []
     # The library reads a list that ends with NULL.

@@ -76,6 +76,13 @@ def losses(text):
     return re.findall(r"loss ([0-9.]+)", text)
 
 
+class Spawned(unittest.TestCase):
+    def test_a_program_of_standard_input_is_not_started_again(self):
+        done = subprocess.run([sys.executable, "-"], input="import nxd; nxd.spawn(None, 2).wait()",
+                              capture_output=True, text=True, timeout=TIMEOUT_S)
+        self.assertIn("InvalidArgument: argv: expected a command, got None", done.stderr)
+
+
 class Examples(unittest.TestCase):
     def test_mlp_tensor_parallel(self):
         ours = spawned(sys.executable, EXAMPLES / "mlp_tensor_parallel.py")
