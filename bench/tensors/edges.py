@@ -292,12 +292,18 @@ def outside(p):
 def strided(p):
     """Places by strides, of a tensor that is no view: parts, windows, repeated elements."""
     r = p.r
-    # The recorded device has no places under what was made of another tensor, or written in another order.
     i = p.make() if p.device != "cpu" else p.some(lambda t: t._base is None and t.is_contiguous() and t.numel() > 0)
     size = [r.choice([0, 1, 2, 3]) for _ in range(r.choice([0, 1, 2, 2, 3]))]
     stride = [r.choice([0, 1, 1, 2, 3]) for _ in size]
     offset = r.choice([None, 0, 1, 2])
-    return p.call("as_strided", "", self=V(i), size=size, stride=stride, storage_offset=offset)
+    view = p.call("as_strided", "", self=V(i), size=size, stride=stride, storage_offset=offset)
+    if p.device == "cpu":
+        return view
+    # The recorded device has no places under a tensor that is written in another order, or several times at once.
+    p.call("clone", "", self=V(view[0][1]))
+    del p.vars[view[0][1]]
+    p.code.append(("drop", view[0][1]))
+    return view
 
 
 def duplicates(p):
@@ -354,7 +360,10 @@ def masks(p):
     if name in ("masked_fill", "masked_fill_"):
         return p.call(name, "Scalar", self=v, mask=m, value=r.choice([1, 0, -1.5, INF]))
     if name == "masked_fillt":
-        return p.call("masked_fill", "Tensor", self=v, mask=m, value=V(p.make(r.choice([[], [], [1]]), some_dtype(p))))
+        value = V(p.make(r.choice([[], [], [1]]), some_dtype(p)))
+        if p.vars[value.i].requires_grad and not t.is_floating_point():
+            raise Skip  # torch fails by an assertion of its own
+        return p.call("masked_fill", "Tensor", self=v, mask=m, value=value)
     if name == "masked_select":
         return p.call(name, "", self=v, mask=m)
     if name in ("masked_scatter", "masked_scatter_"):

@@ -131,6 +131,8 @@ void test_gradients_that_are_taken_back(void**) {
   for (const View& view : views()) {
     for (const Step& first : {steps()[0], steps()[1], steps()[2]}) {
       for (const Step& second : steps()) {
+        all_equal = check_program(view, {&first, &second}) && all_equal;
+        if (&view != &views()[0]) continue;
         for (const Step& third : steps()) {
           all_equal = check_program(view, {&first, &second, &third}) && all_equal;
         }
