@@ -251,6 +251,9 @@ def _infallible(types, f):
                           for p in f["params"])
     call = f"C.{f['name']}({arguments})"
     if result["c"] == "void":
+        strings = _strings(types, f, "")
+        if strings:
+            return f"{_doc(f, name)}func {name}({signature}) error {{\n{strings}\t{call}\n\treturn nil\n}}\n"
         return f"{_doc(f, name)}func {name}({signature}) {{\n\t{call}\n}}\n"
     if result["name"] == "char":
         go, value = "string", f"C.GoString({call})"

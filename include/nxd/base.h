@@ -86,18 +86,17 @@ NXD_API const char* nxd_last_error(void);
 NXD_API size_t nxd_last_error_copy(char* buf, size_t cap);
 
 /** [local] Leaves the message of a failure that a callback of the program's is about to return:
- *  `return nxd_set_last_error(NXD_ERROR_USER, "no batch is left");`
+ *  `nxd_set_last_error(NXD_ERROR_USER, "no batch is left"); return NXD_ERROR_USER;`
  *
  *  The call that the callback is part of fails with this message, and so do the calls of other
- * ranks that the failure ends; without it they only name the status. Both places know at which
- * task, parameter or key it was. It is for the thread that the callback is called on. Where this
- * thread's last error already has this status and message, what nxd_last_error_info says of it
- * stays.
- *  @param status   what the callback returns; not NXD_OK.
+ *  ranks that the failure ends; without it they only name the status. Both places know at which
+ *  task, parameter or key it was. It is for the thread that the callback is called on. Where this
+ *  thread's last error already has this status and message, what nxd_last_error_info says of it
+ *  stays.
+ *  @param status   what the callback returns; with NXD_OK nothing changes.
  *  @param message  UTF-8, copied, cut to 2047 bytes; NULL for none.
- *  @return the status given; INVALID_ARGUMENT when it is NXD_OK.
  *  @since 0.1 */
-NXD_API nxd_status_t nxd_set_last_error(nxd_status_t status, const char* message);
+NXD_API void nxd_set_last_error(nxd_status_t status, const char* message);
 
 /** The step that this rank's parameters belong to after an optimizer's step. */
 typedef int32_t nxd_parameter_state_t;

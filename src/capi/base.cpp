@@ -30,8 +30,8 @@ size_t nxd_last_error_copy(char* buf, size_t cap) {
   return size;
 }
 
-nxd_status_t nxd_set_last_error(nxd_status_t status, const char* message) {
-  return leave_error(status, message ? message : "");
+void nxd_set_last_error(nxd_status_t status, const char* message) {
+  if (status != NXD_OK) leave_error(status, message ? message : "");
 }
 
 nxd_status_t nxd_last_error_info(nxd_error_info_t* out_info) {

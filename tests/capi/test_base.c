@@ -44,21 +44,22 @@ static void test_last_error(void** state) {
 /* Leaves a message as a callback does. */
 static void test_set_last_error(void** state) {
   (void)state;
-  assert_int_equal(nxd_set_last_error(NXD_ERROR_USER, "no batch is left"), NXD_ERROR_USER);
+  nxd_set_last_error(NXD_ERROR_USER, "no batch is left");
   assert_string_equal(nxd_last_error(), "no batch is left");
   nxd_error_info_t info = {.struct_size = sizeof info};
   assert_int_equal(nxd_last_error_info(&info), NXD_OK);
   assert_int_equal(info.status, NXD_ERROR_USER);
   assert_int_equal(info.root_rank, -1);
   assert_string_equal(info.operation, "");
-  assert_int_equal(nxd_set_last_error(NXD_ERROR_IO, nxd_last_error() + 3), NXD_ERROR_IO);
+  nxd_set_last_error(NXD_ERROR_IO, nxd_last_error() + 3);
   assert_string_equal(nxd_last_error(), "batch is left");
-  assert_int_equal(nxd_set_last_error(-77, NULL), -77);
+  nxd_set_last_error(NXD_OK, "fine");
+  assert_string_equal(nxd_last_error(), "batch is left");
+  nxd_set_last_error(-77, NULL);
   assert_string_equal(nxd_last_error(), "");
-  NXD_TEST_REFUSED(nxd_set_last_error(NXD_OK, "fine"), NXD_ERROR_INVALID_ARGUMENT, "got OK");
   static char message[4000];
   memset(message, 'x', sizeof message - 1);
-  assert_int_equal(nxd_set_last_error(NXD_ERROR_USER, message), NXD_ERROR_USER);
+  nxd_set_last_error(NXD_ERROR_USER, message);
   assert_int_equal(strlen(nxd_last_error()), 2047);
 
   /* The error of a call in the callback, passed on, is still that call's. */
@@ -69,10 +70,10 @@ static void test_set_last_error(void** state) {
   assert_int_equal(nxd_group_abort(world), NXD_OK);
   assert_int_equal(nxd_barrier(world), NXD_ERROR_ABORTED);
   assert_int_equal(nxd_last_error_copy(message, sizeof message), strlen(nxd_last_error()) + 1);
-  assert_int_equal(nxd_set_last_error(NXD_ERROR_ABORTED, message), NXD_ERROR_ABORTED);
+  nxd_set_last_error(NXD_ERROR_ABORTED, message);
   assert_int_equal(nxd_last_error_info(&info), NXD_OK);
   assert_string_equal(info.group, "world");
-  assert_int_equal(nxd_set_last_error(NXD_ERROR_USER, message), NXD_ERROR_USER);
+  nxd_set_last_error(NXD_ERROR_USER, message);
   assert_int_equal(nxd_last_error_info(&info), NXD_OK);
   assert_string_equal(info.group, "");
   nxd_context_destroy(ctx);

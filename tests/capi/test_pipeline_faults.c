@@ -40,7 +40,10 @@ static nxd_status_t maybe_fail(const stage_t* s, const nxd_pp_call_t* call, int 
   if (s->runs != 1 || forward != s->in_forward || call->stage != s->lost_stage ||
       call->microbatch != s->lost_microbatch)
     return NXD_OK;
-  if (s->signal_number == kFail) return nxd_set_last_error(NXD_ERROR_USER, "no batch is left");
+  if (s->signal_number == kFail) {
+    nxd_set_last_error(NXD_ERROR_USER, "no batch is left");
+    return NXD_ERROR_USER;
+  }
   while (s->signal_number == kHang) pause();
   if (s->signal_number) raise(s->signal_number);
   return NXD_OK;

@@ -5,10 +5,6 @@ package raw
 /*
 #include "nxdgo.h"
 
-static inline nxdgo_error_t* nxdgo_set_last_error(nxd_status_t status, const char* message) {
-  return nxdgo_outcome(nxd_set_last_error(status, message));
-}
-
 static inline nxdgo_error_t* nxdgo_last_error_info(nxd_error_info_t* out_info) {
   return nxdgo_outcome(nxd_last_error_info(out_info));
 }
@@ -165,14 +161,15 @@ func LastErrorCopy(buf *byte, cap int) int {
 }
 
 // SetLastError is nxd_set_last_error. Leaves the message of a failure that a callback of the
-// program's is about to return: `return nxd_set_last_error(NXD_ERROR_USER, "no batch is left");`
-// [local]
+// program's is about to return: `nxd_set_last_error(NXD_ERROR_USER, "no batch is left"); return
+// NXD_ERROR_USER;` [local]
 func SetLastError(status Status, message string) error {
 	messageC, err := CString("message", message)
 	if err != nil {
 		return err
 	}
-	return TakeError(unsafe.Pointer(C.nxdgo_set_last_error(C.nxd_status_t(status), (*C.char)(unsafe.Pointer(messageC)))))
+	C.nxd_set_last_error(C.nxd_status_t(status), (*C.char)(unsafe.Pointer(messageC)))
+	return nil
 }
 
 // LastErrorInfo is nxd_last_error_info. Structured form of this thread's last error. [local]

@@ -48,19 +48,13 @@ void set_last_error(nxd_status_t status, const char* message,
   copy_text(e.operation, sizeof e.operation, context ? context->operation.c_str() : "");
 }
 
-nxd_status_t leave_error(nxd_status_t status, const char* message) noexcept {
+void leave_error(nxd_status_t status, const char* message) noexcept {
   LastError& e = last_error;
-  if (status == NXD_OK) {
-    set_last_error(NXD_ERROR_INVALID_ARGUMENT,
-                   "nxd_set_last_error: expected the status of a failure, got OK");
-    return NXD_ERROR_INVALID_ARGUMENT;
-  }
   if (e.status == status && std::strcmp(e.message, message) == 0) {
     ++e.failures;
   } else {
     set_last_error(status, message);
   }
-  return status;
 }
 
 const char* last_error_message() noexcept { return last_error.message; }

@@ -14,9 +14,9 @@ namespace nxd {
 // destructor at thread exit and no allocation, so it also works out of memory.
 void set_last_error(nxd_status_t status, const char* message,
                     const ErrorContext* context = nullptr) noexcept;
-// As a callback's own failure: the status again. The last error's context stays where it is the
-// same failure, which the callback passes on.
-nxd_status_t leave_error(nxd_status_t status, const char* message) noexcept;
+// The same for a callback's own failure. The last error's context stays where it is this failure,
+// which the callback passes on.
+void leave_error(nxd_status_t status, const char* message) noexcept;
 const char* last_error_message() noexcept;
 // The distributed call that failed.
 void fill_last_error_info(nxd_error_info_t& out) noexcept;

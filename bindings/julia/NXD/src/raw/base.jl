@@ -79,7 +79,7 @@ end
 @call libnxd_core nxd_status_string(status::nxd_status_t)::Cstring
 @call libnxd_core nxd_last_error()::Cstring
 @call libnxd_core nxd_last_error_copy(buf::Ptr{UInt8}, cap::Csize_t)::Csize_t
-@call libnxd_core nxd_set_last_error(status::nxd_status_t, message::Cstring)::nxd_status_t
+@call libnxd_core nxd_set_last_error(status::nxd_status_t, message::Cstring)::Cvoid
 @call libnxd_core nxd_last_error_info(out_info::Ptr{nxd_error_info_t})::nxd_status_t
 @call libnxd_core nxd_python_capsule_destroy(capsule::Ptr{Cvoid})::Cvoid
 @call libnxd_core nxd_log_set_callback(callback::Ptr{Cvoid}, user_data::Ptr{Cvoid},

@@ -312,17 +312,17 @@ extern "C" {
     pub fn nxd_last_error_copy(buf: *mut c_char, cap: usize) -> usize;
 
     /// [local] Leaves the message of a failure that a callback of the program's is about to return:
-    /// `return nxd_set_last_error(NXD_ERROR_USER, "no batch is left");`
+    /// `nxd_set_last_error(NXD_ERROR_USER, "no batch is left"); return NXD_ERROR_USER;`
     ///
-    /// The call that the callback is part of fails with this message, and so do the calls of other ranks
-    /// that the failure ends; without it they only name the status. Both places know at which task,
-    /// parameter or key it was. It is for the thread that the callback is called on. Where this thread's
-    /// last error already has this status and message, what nxd_last_error_info says of it stays.
-    /// @param status   what the callback returns; not NXD_OK.
+    /// The call that the callback is part of fails with this message, and so do the calls of other
+    /// ranks that the failure ends; without it they only name the status. Both places know at which
+    /// task, parameter or key it was. It is for the thread that the callback is called on. Where this
+    /// thread's last error already has this status and message, what nxd_last_error_info says of it
+    /// stays.
+    /// @param status   what the callback returns; with NXD_OK nothing changes.
     /// @param message  UTF-8, copied, cut to 2047 bytes; NULL for none.
-    /// @return the status given; INVALID_ARGUMENT when it is NXD_OK.
     /// @since 0.1
-    pub fn nxd_set_last_error(status: nxd_status_t, message: *const c_char) -> nxd_status_t;
+    pub fn nxd_set_last_error(status: nxd_status_t, message: *const c_char);
 
     /// [local] Structured form of this thread's last error.
     ///
