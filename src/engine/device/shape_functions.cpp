@@ -7,6 +7,7 @@
 #include <algorithm>
 #include <iterator>
 #include <string_view>
+#include <tuple>
 #include <unordered_map>
 #include <unordered_set>
 #include <utility>
@@ -176,7 +177,13 @@ void logsumexp(Stack& stack) {
   give(stack, made(reduced(x, stack[1], stack[2].toBool()), x, float_dtype(x)));
 }
 
-// (self, dim, keepdim): one element is given a dimension where that is asked for.
+// Releases of libtorch differ.
+bool aminmax_adds_dimension() {
+  static const bool adds = std::get<0>(at::aminmax(at::zeros({}), 0, true)).dim() > 0;
+  return adds;
+}
+
+// (self, dim, keepdim): one element may be given a dimension where that is asked for.
 void aminmax(Stack& stack) {
   const at::Tensor x = tensor_at(stack, 0);
   const bool keep = stack[2].toBool() && (x.dim() > 0 || !stack[1].isNone());
@@ -187,7 +194,7 @@ void aminmax(Stack& stack) {
     sizes.assign(keep ? sizes.size() : 0, 1);
   } else if (x.dim() == 0) {
     c10::maybe_wrap_dim(stack[1].toInt(), 0);
-    sizes.assign(keep ? 1 : 0, 1);
+    sizes.assign(keep && aminmax_adds_dimension() ? 1 : 0, 1);
   } else {
     const int64_t dim = c10::maybe_wrap_dim(stack[1].toInt(), x.dim());
     check_argument(x.size(dim) > 0, "aminmax: dim ", dim, ": expected at least one element, got ",
