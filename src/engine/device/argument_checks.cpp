@@ -93,7 +93,7 @@ void check_indices(const Stack& stack) {
                    " for a tensor of shape ", x.sizes(), ", got more");
     for (int64_t i = 0; is_mask && i < dims; ++i) {
       check_argument(index.size(i) == x.size(dim + i), "indices: the mask of shape ", index.sizes(),
-                     " does not fit dimension ", dim, " of a tensor of shape ", x.sizes());
+                     " does not fit dimension ", dim + i, " of a tensor of shape ", x.sizes());
     }
     dim += dims;
   }

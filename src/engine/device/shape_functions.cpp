@@ -186,7 +186,7 @@ bool aminmax_adds_dimension() {
 // (self, dim, keepdim): one element may be given a dimension where that is asked for.
 void aminmax(Stack& stack) {
   const at::Tensor x = tensor_at(stack, 0);
-  const bool keep = stack[2].toBool() && (x.dim() > 0 || !stack[1].isNone());
+  const bool keep = stack[2].toBool();
   check_argument(x.numel() > 0 || !stack[1].isNone(),
                  "aminmax: self: expected at least one element, got shape ", x.sizes());
   std::vector<int64_t> sizes = x.sizes().vec();

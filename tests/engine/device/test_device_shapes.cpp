@@ -404,6 +404,8 @@ void test_indices_and_masks_are_checked_when_recorded(void**) {
     return message_of([&] { at::index_put(self, {index}, one); });
   };
   assert_true(says(put(x, mask), "mask of shape [3] does not fit dimension 0"));
+  const Tensor narrow = at::ones({2, 1}, at::kBool).to(kXla);
+  assert_true(says(put(x, narrow), "mask of shape [2, 1] does not fit dimension 1"));
   assert_true(put(line, mask).empty());
   assert_true(says(put(one, first(kXla)), "at most 0"));
   assert_true(says(message_of([&] { at::masked_fill(line, mask, value); }), "no dimensions"));
