@@ -1,7 +1,6 @@
 #include "engine/mended_kernels.h"
 
 #include <ATen/ATen.h>
-#include <torch/library.h>
 
 #include <algorithm>
 #include <array>
@@ -11,6 +10,7 @@
 
 #include "core/base/error.h"
 #include "engine/backend_select.h"
+#include "engine/operator_library.h"
 #include "engine/torch_compat.h"
 
 // The kernels hand tensors on that those below read right.
@@ -202,20 +202,17 @@ at::Tensor& mended_baddbmm_out(c10::DispatchKeySet keys, const at::Tensor& self,
   return out.resize_(values.sizes()).copy_(values);
 }
 
-// Never destroyed, for threads may be computing when the process ends; in static memory, where leak
-// checkers see what it owns.
 void mend_kernels() {
-  alignas(torch::Library) static unsigned char place[sizeof(torch::Library)];
+  static OperatorLibrary kernels;
   static std::once_flag once;
   std::call_once(once, [] {
-    auto* library =
-        new (place) torch::Library(torch::Library::IMPL, "aten", kSelectKey, __FILE__, __LINE__);
-    library->impl("gelu_backward", TORCH_FN(gelu_backward));
-    library->impl("gelu_backward.grad_input", TORCH_FN(gelu_backward_out));
-    library->impl("masked_scatter_", TORCH_FN(masked_scatter_in_place));
-    if (kTakesTransposedForPlain) library->impl("_convolution", TORCH_FN(mended_convolution));
-    library->impl("native_channel_shuffle", TORCH_FN(mended_channel_shuffle));
-    library->impl("convolution_backward", TORCH_FN(mended_convolution_backward));
+    torch::Library& library = kernels.open(kSelectKey);
+    library.impl("gelu_backward", TORCH_FN(gelu_backward));
+    library.impl("gelu_backward.grad_input", TORCH_FN(gelu_backward_out));
+    library.impl("masked_scatter_", TORCH_FN(masked_scatter_in_place));
+    if (kTakesTransposedForPlain) library.impl("_convolution", TORCH_FN(mended_convolution));
+    library.impl("native_channel_shuffle", TORCH_FN(mended_channel_shuffle));
+    library.impl("convolution_backward", TORCH_FN(mended_convolution_backward));
   });
 }
 

@@ -3,7 +3,6 @@
 #include <ATen/ATen.h>
 #include <ATen/Context.h>
 #include <ATen/ExpandUtils.h>
-#include <torch/library.h>
 
 #include <algorithm>
 #include <mutex>
@@ -15,6 +14,7 @@
 #include "core/kernels/float_gemm.h"
 #include "engine/backend_select.h"
 #include "engine/mended_kernels.h"
+#include "engine/operator_library.h"
 
 // Calls go on to the kernels below unless the thread is in a scope.
 namespace nxd {
@@ -273,30 +273,28 @@ at::Tensor& baddbmm_out(c10::DispatchKeySet keys, const at::Tensor& self, const 
   return mended_baddbmm_out(keys, self, a, b, beta, alpha, out);
 }
 
-// On the first scope of a process. Never destroyed, for threads may be multiplying when the process
-// ends; in static memory, where leak checkers see what it owns.
+// On the first scope of a process.
 void register_products() {
-  alignas(torch::Library) static unsigned char place[sizeof(torch::Library)];
+  static OperatorLibrary products;
   static std::once_flag once;
   std::call_once(once, [] {
-    auto* library =
-        new (place) torch::Library(torch::Library::IMPL, "aten", kSelectKey, __FILE__, __LINE__);
+    torch::Library& library = products.open(kSelectKey);
     if (at::hasMKL() || env::plain_kernels()) {
-      library->impl("baddbmm", TORCH_FN(mended_baddbmm));
-      library->impl("baddbmm_", TORCH_FN(mended_baddbmm_in_place));
-      library->impl("baddbmm.out", TORCH_FN(mended_baddbmm_out));
+      library.impl("baddbmm", TORCH_FN(mended_baddbmm));
+      library.impl("baddbmm_", TORCH_FN(mended_baddbmm_in_place));
+      library.impl("baddbmm.out", TORCH_FN(mended_baddbmm_out));
       return;
     }
-    library->impl("mm", TORCH_FN(mm));
-    library->impl("mm.out", TORCH_FN(mm_out));
-    library->impl("bmm", TORCH_FN(bmm));
-    library->impl("bmm.out", TORCH_FN(bmm_out));
-    library->impl("addmm", TORCH_FN(addmm));
-    library->impl("addmm_", TORCH_FN(addmm_in_place));
-    library->impl("addmm.out", TORCH_FN(addmm_out));
-    library->impl("baddbmm", TORCH_FN(baddbmm));
-    library->impl("baddbmm_", TORCH_FN(baddbmm_in_place));
-    library->impl("baddbmm.out", TORCH_FN(baddbmm_out));
+    library.impl("mm", TORCH_FN(mm));
+    library.impl("mm.out", TORCH_FN(mm_out));
+    library.impl("bmm", TORCH_FN(bmm));
+    library.impl("bmm.out", TORCH_FN(bmm_out));
+    library.impl("addmm", TORCH_FN(addmm));
+    library.impl("addmm_", TORCH_FN(addmm_in_place));
+    library.impl("addmm.out", TORCH_FN(addmm_out));
+    library.impl("baddbmm", TORCH_FN(baddbmm));
+    library.impl("baddbmm_", TORCH_FN(baddbmm_in_place));
+    library.impl("baddbmm.out", TORCH_FN(baddbmm_out));
   });
 }
 

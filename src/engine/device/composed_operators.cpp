@@ -2,7 +2,6 @@
 
 #include <ATen/ATen.h>
 #include <ATen/FunctionalTensorWrapper.h>
-#include <torch/library.h>
 
 #include <algorithm>
 #include <cstdint>
@@ -10,6 +9,7 @@
 #include "core/base/error.h"
 #include "engine/device/silent_warnings.h"
 #include "engine/mended_kernels.h"
+#include "engine/operator_library.h"
 #include "engine/torch_compat.h"
 
 namespace nxd {
@@ -65,21 +65,18 @@ at::Tensor lift(const at::Tensor& self) {
 
 }  // namespace
 
-// In static memory, where leak checkers see what it owns: it is never destroyed.
 void add_composed_operators() {
   using Key = c10::DispatchKey;
-  alignas(torch::Library) static unsigned char place[2][sizeof(torch::Library)];
+  static OperatorLibrary of_autograd, of_functionalization;
   const SilentWarnings silent;
-  auto* composed = new (place[0])
-      torch::Library(torch::Library::IMPL, "aten", Key::AutogradXLA, __FILE__, __LINE__);
-  composed->impl("fill_diagonal_", TORCH_FN(fill_diagonal));
-  composed->impl("native_channel_shuffle", TORCH_FN(shuffled_channels));
-  composed->impl("ldexp_", TORCH_FN(multiply_by_power_of_two));
-  auto* functional = new (place[1])
-      torch::Library(torch::Library::IMPL, "aten", Key::Functionalize, __FILE__, __LINE__);
-  functional->impl("polygamma_", TORCH_FN(polygamma));
-  functional->impl("lift", TORCH_FN(lift));
-  functional->impl("lift_fresh", TORCH_FN(lift));
+  torch::Library& composed = of_autograd.open(Key::AutogradXLA);
+  composed.impl("fill_diagonal_", TORCH_FN(fill_diagonal));
+  composed.impl("native_channel_shuffle", TORCH_FN(shuffled_channels));
+  composed.impl("ldexp_", TORCH_FN(multiply_by_power_of_two));
+  torch::Library& functional = of_functionalization.open(Key::Functionalize);
+  functional.impl("polygamma_", TORCH_FN(polygamma));
+  functional.impl("lift", TORCH_FN(lift));
+  functional.impl("lift_fresh", TORCH_FN(lift));
 }
 
 }  // namespace nxd

@@ -5,7 +5,6 @@
 #include <ATen/WrapDimUtils.h>
 #include <ATen/ops/index_add_meta_dispatch.h>
 #include <c10/util/Exception.h>
-#include <torch/library.h>
 #include <torch/version.h>
 
 #include <string>
@@ -13,6 +12,7 @@
 
 #include "core/base/error.h"
 #include "engine/device/silent_warnings.h"
+#include "engine/operator_library.h"
 
 namespace nxd {
 namespace {
@@ -71,25 +71,23 @@ at::Tensor& index_add_in_place(at::Tensor& self, int64_t dim, const at::Tensor& 
 
 }  // namespace
 
-// In static memory, where leak checkers see what it owns: it is never destroyed.
 void add_meta_kernels() {
-  alignas(torch::Library) static unsigned char place[sizeof(torch::Library)];
-  auto* library = new (place)
-      torch::Library(torch::Library::IMPL, "aten", c10::DispatchKey::Meta, __FILE__, __LINE__);
+  static OperatorLibrary kernels;
+  torch::Library& library = kernels.open(c10::DispatchKey::Meta);
   const auto lacks = [](const char* name) {
     const auto op = c10::Dispatcher::singleton().findSchema({name, "out"});
     return op && !op->hasKernelForDispatchKey(c10::DispatchKey::Meta);
   };
-  if (lacks("aten::abs")) library->impl("abs.out", TORCH_FN(of_one));
-  if (lacks("aten::nan_to_num")) library->impl("nan_to_num.out", TORCH_FN(without_nan));
-  if (lacks("aten::logical_and")) library->impl("logical_and.out", TORCH_FN(of_two));
-  if (lacks("aten::logical_or")) library->impl("logical_or.out", TORCH_FN(of_two));
-  if (lacks("aten::logical_xor")) library->impl("logical_xor.out", TORCH_FN(of_two));
-  if (lacks("aten::logical_not")) library->impl("logical_not.out", TORCH_FN(of_one));
+  if (lacks("aten::abs")) library.impl("abs.out", TORCH_FN(of_one));
+  if (lacks("aten::nan_to_num")) library.impl("nan_to_num.out", TORCH_FN(without_nan));
+  if (lacks("aten::logical_and")) library.impl("logical_and.out", TORCH_FN(of_two));
+  if (lacks("aten::logical_or")) library.impl("logical_or.out", TORCH_FN(of_two));
+  if (lacks("aten::logical_xor")) library.impl("logical_xor.out", TORCH_FN(of_two));
+  if (lacks("aten::logical_not")) library.impl("logical_not.out", TORCH_FN(of_one));
 #if TORCH_VERSION_MAJOR < 2
   const SilentWarnings silent;
-  library->impl("index_add", TORCH_FN(index_add));
-  library->impl("index_add_", TORCH_FN(index_add_in_place));
+  library.impl("index_add", TORCH_FN(index_add));
+  library.impl("index_add_", TORCH_FN(index_add_in_place));
 #endif
 }
 

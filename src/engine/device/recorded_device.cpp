@@ -5,7 +5,6 @@
 #include <ATen/FunctionalTensorWrapper.h>
 #include <c10/core/impl/DeviceGuardImplInterface.h>
 #include <c10/core/impl/LocalDispatchKeySet.h>
-#include <torch/library.h>
 #include <torch/version.h>
 
 #include <memory>
@@ -24,6 +23,7 @@
 #include "engine/device/replay_plan.h"
 #include "engine/device/step_closures.h"
 #include "engine/device/view_inverses.h"
+#include "engine/operator_library.h"
 #include "engine/torch_compat.h"
 
 namespace nxd {
@@ -212,10 +212,9 @@ bool is_recorded_whole(const c10::OperatorHandle& op) {
 // Kept by the process: tensors of the device may outlive everything else.
 struct Registrations {
   RecordedDeviceGuard guard{};
-  torch::Library fallback{torch::Library::IMPL, "_", kRecordedKey, __FILE__, __LINE__};
-  torch::Library aten{torch::Library::IMPL, "aten", kRecordedKey, __FILE__, __LINE__};
-  torch::Library autograd{torch::Library::IMPL, "aten", c10::DispatchKey::AutogradXLA, __FILE__,
-                          __LINE__};
+  torch::Library fallback = open_operators(kRecordedKey, "_");
+  torch::Library aten = open_operators(kRecordedKey);
+  torch::Library autograd = open_operators(c10::DispatchKey::AutogradXLA);
 };
 
 void register_kernels(Registrations& r) {

@@ -3,11 +3,11 @@
 #include <ATen/ATen.h>
 #include <ATen/FunctionalTensorWrapper.h>
 #include <c10/core/impl/LocalDispatchKeySet.h>
-#include <torch/library.h>
 
 #include <vector>
 
 #include "engine/device/silent_warnings.h"
+#include "engine/operator_library.h"
 #include "engine/torch_compat.h"
 
 namespace nxd {
@@ -99,14 +99,12 @@ at::Tensor unfold(const at::Tensor& self, int64_t dimension, int64_t size, int64
 
 }  // namespace
 
-// In static memory, where leak checkers see what it owns: it is never destroyed.
 void mend_view_inverses() {
-  alignas(torch::Library) static unsigned char place[sizeof(torch::Library)];
+  static OperatorLibrary inverses;
   const SilentWarnings silent;
-  auto* library = new (place) torch::Library(torch::Library::IMPL, "aten",
-                                             c10::DispatchKey::Functionalize, __FILE__, __LINE__);
-  library->impl("expand", TORCH_FN(expand));
-  library->impl("unfold", TORCH_FN(unfold));
+  torch::Library& library = inverses.open(c10::DispatchKey::Functionalize);
+  library.impl("expand", TORCH_FN(expand));
+  library.impl("unfold", TORCH_FN(unfold));
 }
 
 }  // namespace nxd

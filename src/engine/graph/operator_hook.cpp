@@ -3,7 +3,6 @@
 #include <ATen/ATen.h>
 #include <torch/csrc/autograd/function.h>
 #include <torch/csrc/autograd/variable.h>
-#include <torch/library.h>
 
 #include <algorithm>
 #include <iterator>
@@ -18,6 +17,7 @@
 #include "engine/device/shape_functions.h"
 #include "engine/device/shape_trial.h"
 #include "engine/graph_node.h"
+#include "engine/operator_library.h"
 #include "engine/tensor/call_tracer.h"
 
 namespace nxd {
@@ -143,14 +143,12 @@ void fallback(const c10::OperatorHandle& op, c10::DispatchKeySet keys, torch::ji
   }
 }
 
-// On the first trace of a process. Never destroyed, for threads may be tracing when the process
-// ends; in static memory, where leak checkers see what it owns.
+// On the first trace of a process.
 void register_fallback() {
-  alignas(torch::Library) static unsigned char place[sizeof(torch::Library)];
+  static OperatorLibrary hook;
   static std::once_flag once;
   std::call_once(once, [] {
-    auto* library = new (place) torch::Library(torch::Library::IMPL, "_", kKey, __FILE__, __LINE__);
-    library->fallback(torch::CppFunction::makeFromBoxedFunction<&fallback>());
+    hook.open(kKey, "_").fallback(torch::CppFunction::makeFromBoxedFunction<&fallback>());
   });
 }
 
