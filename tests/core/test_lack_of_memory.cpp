@@ -3,6 +3,7 @@
 
 #include "capi/handles.h"
 #include "core/comm/memory/arena.h"
+#include "core/comm/net/pending_peers.h"
 #include "core/optim/bucket_plan.h"
 #include "core/optim/buffer_parameters.h"
 #include "core/optim/parameter_gather.h"
@@ -62,6 +63,29 @@ void failed_allocations_change_nothing(void**) {
   assert_true(failures >= 2);
 }
 
+// A connection that there is no memory for is not listed: the thread that looks for one whose time
+// is up would find it for ever.
+void connections_without_memory_are_not_pending(void**) {
+  uint64_t failures = 0;
+  for (bool failed = true; failed; failures += failed) {
+    PendingPeers pending(16, 1000);
+    bool threw = false;
+    fail_calls(kFailMemory, failures + 1, 1);
+    try {
+      pending.add(7);
+    } catch (const std::bad_alloc&) {
+      threw = true;
+    }
+    failed = calls_failed() > 0;
+    fail_no_calls();
+    assert_true(failed == threw);
+    assert_int_equal(pending.size(), failed ? 0 : 1);
+    pending.remove(7);
+    assert_false(pending.oldest().has_value());
+  }
+  assert_true(failures >= 2);
+}
+
 // A rank that cannot see what its peer has makes no rank write there: all gather instead.
 void memory_of_peers_that_cannot_be_mapped(void**) {
   nxd_test_run_ranks(
@@ -107,6 +131,7 @@ int main() {
   const CMUnitTest tests[] = {
       cmocka_unit_test(freeing_takes_no_memory),
       cmocka_unit_test(failed_allocations_change_nothing),
+      cmocka_unit_test(connections_without_memory_are_not_pending),
       cmocka_unit_test(memory_of_peers_that_cannot_be_mapped),
   };
   return cmocka_run_group_tests(tests, nullptr, nullptr);

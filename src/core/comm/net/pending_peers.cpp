@@ -6,9 +6,11 @@
 
 namespace nxd {
 
+// All memory is taken before anything changes: a descriptor is in both tables or in none.
 void PendingPeers::add(int fd) {
-  order_.push_back({fd, Deadline::after_ms(timeout_ms_)});
-  places_[fd] = std::prev(order_.end());
+  std::list<Peer> added{{fd, Deadline::after_ms(timeout_ms_)}};
+  places_[fd] = added.begin();
+  order_.splice(order_.end(), added);
 }
 
 void PendingPeers::remove(int fd) {
