@@ -4,6 +4,7 @@
 #include "capi/handles.h"
 #include "core/comm/memory/arena.h"
 #include "core/comm/net/pending_peers.h"
+#include "core/comm/store/tcp_store_table.h"
 #include "core/optim/bucket_plan.h"
 #include "core/optim/buffer_parameters.h"
 #include "core/optim/parameter_gather.h"
@@ -86,6 +87,42 @@ void connections_without_memory_are_not_pending(void**) {
   assert_true(failures >= 2);
 }
 
+std::string bytes_of(const std::string& value) {
+  const uint64_t size = value.size();
+  return std::string(reinterpret_cast<const char*>(&size), sizeof size) + value;
+}
+
+// A client that waits for a key when there is no memory to tell it: it goes on waiting, so that its
+// end takes it out of the table, or it has its answer.
+void waits_end_in_full_or_go_on(void**) {
+  using namespace nxd::tcp_store;
+  const uint64_t one = 1;
+  const std::string wait =
+      std::string(reinterpret_cast<const char*>(&one), sizeof one) + bytes_of("key");
+  const std::string set = bytes_of("key") + bytes_of("value");
+  uint64_t failures = 0;
+  for (bool failed = true; failed; failures += failed) {
+    Table table(1 << 20, 1 << 20);
+    Session waiting, setting;
+    assert_true(table.serve(waiting, kWait, RequestReader(wait)));
+    fail_calls(kFailMemory, failures + 1, 1);
+    try {
+      table.serve(setting, kSet, RequestReader(set));
+    } catch (const std::bad_alloc&) {
+    }
+    failed = calls_failed() > 0;
+    fail_no_calls();
+    std::vector<int> woken;
+    table.take_woken(woken);
+    assert_int_equal(waiting.awaited.size(), woken.empty() ? 1 : 0);
+    assert_int_equal(waiting.out.bytes(), woken.size());
+    table.leave(waiting);
+    assert_true(table.serve(setting, kSet, RequestReader(set)));
+    assert_int_equal(waiting.out.bytes(), woken.size());
+  }
+  assert_true(failures >= 2);
+}
+
 // A rank that cannot see what its peer has makes no rank write there: all gather instead.
 void memory_of_peers_that_cannot_be_mapped(void**) {
   nxd_test_run_ranks(
@@ -132,6 +169,7 @@ int main() {
       cmocka_unit_test(freeing_takes_no_memory),
       cmocka_unit_test(failed_allocations_change_nothing),
       cmocka_unit_test(connections_without_memory_are_not_pending),
+      cmocka_unit_test(waits_end_in_full_or_go_on),
       cmocka_unit_test(memory_of_peers_that_cannot_be_mapped),
   };
   return cmocka_run_group_tests(tests, nullptr, nullptr);

@@ -204,16 +204,23 @@ bool Table::reject_value(size_t size) {
   return false;
 }
 
+// A session and its key refer to each other, or neither does, also where there is no memory to
+// answer: one that is left in the table would be read after its end.
 void Table::wake_waiting(const std::string& key) {
   const auto found = waiting_.find(key);
   if (found == waiting_.end()) return;
-  for (Session* session : found->second) {
-    session->awaited.erase(&found->first);
-    session->awaited_bytes -= kAwaitedBytes + key.size();
+  std::unordered_set<Session*>& sessions = found->second;
+  woken_.reserve(woken_.size() + sessions.size());
+  while (!sessions.empty()) {
+    Session& session = **sessions.begin();
+    if (session.awaited.size() == 1) {
+      session.out.put(kStopWaiting);
+      woken_.push_back(session.fd);
+    }
+    session.awaited.erase(&found->first);
+    session.awaited_bytes -= kAwaitedBytes + key.size();
     waits_bytes_ -= kAwaitedBytes + key.size();
-    if (!session->awaited.empty()) continue;
-    session->out.put(kStopWaiting);
-    woken_.push_back(session->fd);
+    sessions.erase(sessions.begin());
   }
   waiting_.erase(found);
 }
