@@ -4,6 +4,7 @@
 #include "capi/handles.h"
 #include "core/comm/memory/arena.h"
 #include "core/comm/net/pending_peers.h"
+#include "core/comm/store/tcp_store.h"
 #include "core/comm/store/tcp_store_table.h"
 #include "core/optim/bucket_plan.h"
 #include "core/optim/buffer_parameters.h"
@@ -123,6 +124,37 @@ void waits_end_in_full_or_go_on(void**) {
   assert_true(failures >= 2);
 }
 
+// The rest of an answer for which there was no memory is not the answer to the next request.
+void answers_without_memory_are_let_go(void**) {
+  constexpr int64_t kTimeoutMs = 60000;
+  const auto server = std::make_shared<TcpStoreServer>("127.0.0.1", 0);
+  TcpStore other("127.0.0.1", server->port(), kTimeoutMs);
+  const std::string large(size_t{3} << 20, 'x');
+  other.set("large", large);
+  other.set("small", "1");
+  uint64_t failures = 0;
+  for (bool failed = true; failed; failures += failed) {
+    TcpStore store("127.0.0.1", server->port(), kTimeoutMs);
+    fail_calls(kFailMemory, failures + 1, 1);
+    const auto found = [&]() -> std::optional<std::string> {
+      try {
+        return store.get("large");
+      } catch (const std::exception&) {
+        return std::nullopt;
+      }
+    }();
+    failed = calls_failed() > 0;
+    fail_no_calls();
+    if (found) assert_true(*found == large);
+    try {
+      assert_string_equal(store.get("small").value_or("none").c_str(), "1");
+    } catch (const Error& e) {
+      assert_int_equal(e.status(), NXD_ERROR_IO);  // the server had no memory, and let it go
+    }
+  }
+  assert_true(failures >= 3);
+}
+
 // A rank that cannot see what its peer has makes no rank write there: all gather instead.
 void memory_of_peers_that_cannot_be_mapped(void**) {
   nxd_test_run_ranks(
@@ -170,6 +202,7 @@ int main() {
       cmocka_unit_test(failed_allocations_change_nothing),
       cmocka_unit_test(connections_without_memory_are_not_pending),
       cmocka_unit_test(waits_end_in_full_or_go_on),
+      cmocka_unit_test(answers_without_memory_are_let_go),
       cmocka_unit_test(memory_of_peers_that_cannot_be_mapped),
   };
   return cmocka_run_group_tests(tests, nullptr, nullptr);

@@ -219,10 +219,14 @@ void TcpStore::reconnect(const Deadline& deadline) {
   reconnects_ = false;
 }
 
-// The server may have carried the request out, or do so later. So none is repeated.
-void TcpStore::give_up(const Error& e) {
+void TcpStore::reconnect_later() {
   fd_.reset();
   reconnects_ = true;
+}
+
+// The server may have carried the request out, or do so later. So none is repeated.
+void TcpStore::give_up(const Error& e) {
+  reconnect_later();
   fail_silent(e);
 }
 
@@ -280,8 +284,9 @@ std::optional<std::vector<std::string>> TcpStore::get_all(const std::vector<std:
     put<uint8_t>(request, dialect_.get);
     put_bytes(request, key);
   }
-  exchange(request, nullptr, 0, deadline);
   std::vector<std::string> values;
+  values.reserve(keys.size());
+  exchange(request, nullptr, 0, deadline);
   for (size_t i = 0; i < keys.size(); ++i) values.push_back(read_value(deadline));
   return values;
 }
@@ -305,7 +310,12 @@ std::string TcpStore::read_value(const Deadline& deadline) {
   std::string value;
   while (value.size() < size) {
     const size_t had = value.size(), part = std::min(kPart, size - had);
-    value.resize(had + part);
+    try {
+      value.resize(had + part);
+    } catch (const std::bad_alloc&) {
+      reconnect_later();  // the rest of the answer is still to come
+      throw;
+    }
     read(value.data() + had, part, deadline);
   }
   return value;

@@ -54,6 +54,7 @@ class TcpStore : public Store {
   void exchange(const std::string& request, void* answer, size_t size, const Deadline& deadline);
   void read(void* answer, size_t size, const Deadline& deadline);
   void reconnect(const Deadline& deadline);
+  void reconnect_later();
   [[noreturn]] void give_up(const Error& e);
   uint8_t ask_for_outcome(const std::string& request, const std::string& key,
                           const Deadline& deadline);
@@ -70,8 +71,8 @@ class TcpStore : public Store {
   tcp_store::Dialect dialect_ = tcp_store::kTorch2;
   std::mutex mutex_;
   // Empty once a request has failed: the connection may be out of step with the server. After one
-  // that the server did not answer in time, the next one makes another connection. One that the
-  // server has closed is lost for good.
+  // that the server did not answer in time, or whose answer found no memory, the next one makes
+  // another connection. One that the server has closed is lost for good.
   Fd fd_;
   bool reconnects_ = false;
 };
