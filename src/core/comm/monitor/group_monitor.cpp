@@ -221,10 +221,10 @@ void GroupMonitor::fail_for_good(const Error& error) {
   throw first_error();
 }
 
-void GroupMonitor::fail_for_own_part(nxd_status_t status, const std::string& how) {
-  const Error own = error(status, world_rank_, text("rank ", world_rank_, " ", how));
+void GroupMonitor::fail_because_of(int rank, nxd_status_t status, const std::string& how) {
+  const Error own = error(status, rank, text("rank ", rank, " ", how));
   const StoreTimeout bounded = store_timeout();
-  shared_->failures->report({NXD_ERROR_PEER_LOST, world_rank_, how});
+  shared_->failures->report({NXD_ERROR_PEER_LOST, rank, how});
   fail_for_good(own);
 }
 

@@ -104,9 +104,9 @@ class GroupMonitor {
   [[noreturn]] void store_failed(const Error& error);
   // Poisons the group with this error, or with the one that came first.
   [[noreturn]] void fail_for_good(const Error& error);
-  // The call cannot go on for a reason of this rank's own, given as what the rank did. Its peers
-  // lose the rank for that reason. Poisons the group as fail_for_good does.
-  [[noreturn]] void fail_for_own_part(nxd_status_t status, const std::string& how);
+  // The call cannot go on because of what a rank did, which may be this one. All others lose that
+  // rank for this reason. Poisons the group as fail_for_good does.
+  [[noreturn]] void fail_because_of(int rank, nxd_status_t status, const std::string& how);
   // A call ended by what only this rank knows of, such as a lack of memory: the ranks are not at
   // one place any more. Within a handler: poisons the group, lets the peers know, and throws what
   // the group has failed with. Works without memory.

@@ -20,7 +20,7 @@ class Agreement {
 
   struct Block {
     CallHeader header;
-    const char* payload;  // valid until the next exchange; aligned to 16 bytes
+    const char* payload;  // valid until the next exchange; aligned to 8 bytes
   };
   // The payload has header.payload_size bytes. Nothing when all headers agree and none is rejected:
   // blocks() are the ranks' then.

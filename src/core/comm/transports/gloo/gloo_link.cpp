@@ -307,10 +307,9 @@ void GlooLink::wait(int peer, gloo::transport::UnboundBuffer& buffer,
 }
 
 void GlooLink::fail_unreadable(int peer) const {
-  monitor_->fail_for_good(
-      error(NXD_ERROR_CORRUPT, world_rank(peer),
-            text("cannot read what rank ", world_rank(peer),
-                 " has sent: expected one version of the library on all ranks")));
+  monitor_->fail_because_of(world_rank(peer), NXD_ERROR_CORRUPT,
+                            text("sent what rank ", monitor_->world_rank(),
+                                 " cannot read: expected one version of the library on all ranks"));
 }
 
 // Peers count this rank as lost as soon as they see the end of its connection. By then it knows the
@@ -321,11 +320,12 @@ void GlooLink::poll(int peer) {
 }
 
 void GlooLink::memory_failed() {
-  monitor_->fail_for_own_part(
-      NXD_ERROR_IO, text("gave Gloo an array that the kernel cannot read, or cannot write: ",
-                         std::strerror(EFAULT),
-                         " (such as of memory that the program protects; the kernel calls no "
-                         "handler of SIGSEGV)"));
+  monitor_->fail_because_of(
+      monitor_->world_rank(), NXD_ERROR_IO,
+      text("gave Gloo an array that the kernel cannot read, or cannot write: ",
+           std::strerror(EFAULT),
+           " (such as of memory that the program protects; the kernel calls no "
+           "handler of SIGSEGV)"));
 }
 
 void GlooLink::connection_failed(int peer, const char* what) {

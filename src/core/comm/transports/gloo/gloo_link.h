@@ -41,7 +41,7 @@ class GlooLink {
     return monitor_->error(status, root_rank, message);
   }
 
-  // Fails for good: a peer has sent bytes that no rank of this group sends.
+  // Fails for good: a peer has sent bytes that no rank of this group sends. All lose that peer.
   [[noreturn]] void fail_unreadable(int peer) const;
 
   // Makes the missing ones of these connections. Every peer must be about to connect to this rank.
