@@ -12,6 +12,7 @@
 #include "core/world/context.h"
 #include "exhaustion/failing_calls.h"
 #include "support/ranks.h"
+#include "support/told.h"
 
 #include "support/check.h"
 
@@ -194,6 +195,31 @@ void memory_of_peers_that_cannot_be_mapped(void**) {
   fail_no_calls();
 }
 
+// A rank that cannot map its peer's memory in the middle of a message fails for a reason of its
+// own: it names itself, as its peer does.
+void mappings_that_fail_are_no_peers_fault(void**) {
+  nxd_test_run_ranks(
+      2, 0,
+      [](nxd_context_t* ctx, int rank, int, void*) {
+        constexpr size_t kBytes = size_t{256} << 10;
+        const auto context = ctx->value;
+        const auto world = context->world();
+        void* const data = context->arena().allocate(kBytes);
+        world->run(Call::barrier());
+        if (rank == 0) fail_calls(kFailMapping, 1, 1);
+        const auto told = nxd_test::told_by([&] {
+          world->run(rank == 0 ? Call::receive_from(data, kBytes, NXD_DTYPE_U8, 1, 0)
+                               : Call::send_to(data, kBytes, NXD_DTYPE_U8, 0, 0));
+        });
+        if (rank == 0) NXD_TEST_CHECK(calls_failed() == 1);
+        NXD_TEST_CHECK(told.status == (rank == 0 ? NXD_ERROR_OUT_OF_MEMORY : NXD_ERROR_PEER_LOST));
+        NXD_TEST_CHECK(told.rank == 0);
+        context->arena().free(data);
+      },
+      nullptr);
+  fail_no_calls();
+}
+
 }  // namespace
 
 int main() {
@@ -204,6 +230,7 @@ int main() {
       cmocka_unit_test(waits_end_in_full_or_go_on),
       cmocka_unit_test(answers_without_memory_are_let_go),
       cmocka_unit_test(memory_of_peers_that_cannot_be_mapped),
+      cmocka_unit_test(mappings_that_fail_are_no_peers_fault),
   };
   return cmocka_run_group_tests(tests, nullptr, nullptr);
 }

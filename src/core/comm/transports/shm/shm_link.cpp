@@ -175,7 +175,7 @@ char* ShmLink::address(int peer, const ArenaPlace& place) {
     return host_->peer_arenas.at(segment_->control(peer).process.pid, place);
   } catch (const Error& e) {
     if (e.status() == NXD_ERROR_PEER_LOST) lost(peer, "left");
-    monitor_->fail_for_good(monitor_->error(e.status(), world_rank(peer), e.what()));
+    monitor_->fail_for_good(monitor_->error(e.status(), monitor_->world_rank(), e.what()));
   }
 }
 
