@@ -311,7 +311,7 @@ int64_t GroupMonitor::waited_ms(const Scope& call) {
   return clock ? clock->ms_since(call.start_) : ms_since(call.start_);
 }
 
-void GroupMonitor::poll(int awaited) {
+void GroupMonitor::poll(int awaited, uint64_t heard) {
   Scope& call = current();
   check_running();
   flight_record_.await(call.ticket_, awaited);
@@ -324,7 +324,7 @@ void GroupMonitor::poll(int awaited) {
     shared_->failures->poll();
     check_running();
     check_failure();
-    check_departure(awaited);
+    check_departure(awaited, heard);
     const bool rejected = check_rejection(call, awaited);
     const milliseconds longest = longest_pause(call);
     call.poll_pause_ = std::min(call.poll_pause_ * 3 / 2, longest);
@@ -406,13 +406,14 @@ void GroupMonitor::wait_ended() {
   call.wait_published_ = false;
 }
 
-void GroupMonitor::check_departure(int awaited) {
+// A slow connection takes longer than the grace for what a peer sent before it left.
+void GroupMonitor::check_departure(int awaited, uint64_t heard) {
   Scope& call = current();
-  if (call.departed_ != awaited) {
-    if (!shared_->failures->has_left(awaited, key_)) return;
-    call.departed_ = awaited;
-    call.departed_at_ = Deadline::Clock::now();
-  }
+  const bool is_new = call.departed_ != awaited;
+  if (is_new && !shared_->failures->has_left(awaited, key_)) return;
+  if (is_new || call.departed_heard_ != heard) call.departed_at_ = Deadline::Clock::now();
+  call.departed_ = awaited;
+  call.departed_heard_ = heard;
   if (Deadline::Clock::now() - call.departed_at_ < kDepartureGrace) return;
   shared_->failures->report(
       {NXD_ERROR_PEER_LOST, awaited,

@@ -79,8 +79,9 @@ class GroupMonitor {
     std::optional<FailureRegistry::Circle> circle_;  // that this rank waits in, found at circle_at_
     Deadline::Clock::time_point circle_at_;
     bool circle_is_old_ = false;  // was found again when nothing was on its way any more
-    int departed_ = -1;           // rank that was found to have left, at departed_at_
-    Deadline::Clock::time_point departed_at_;
+    int departed_ = -1;           // rank that was found to have left
+    uint64_t departed_heard_ = 0;
+    Deadline::Clock::time_point departed_at_;  // or was last heard of
   };
 
   // These describe the call in progress.
@@ -96,8 +97,8 @@ class GroupMonitor {
   // they come to it.
   void note_rejection(const std::string& why) { current().outermost_->rejection_ = why; }
   // To be called every few tens of milliseconds while waiting for a rank. Fails when there is no
-  // use in waiting on.
-  void poll(int awaited);
+  // use in waiting on. heard: another number whenever something has come from the rank.
+  void poll(int awaited, uint64_t heard = 0);
   void wait_ended();
   [[noreturn]] void peer_lost(int rank, const std::string& how);
   // The store that the groups of this world share failed the call.
@@ -140,7 +141,7 @@ class GroupMonitor {
   void check_failure();
   void plan_polls(Scope& call) const;
   static int64_t waited_ms(const Scope& call);
-  void check_departure(int awaited);
+  void check_departure(int awaited, uint64_t heard);
   void publish_wait(Scope& call, int awaited);
   bool check_rejection(Scope& call, int awaited);
   void check_circle(Scope& call, int awaited);

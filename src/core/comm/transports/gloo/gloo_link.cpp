@@ -316,7 +316,9 @@ void GlooLink::fail_unreadable(int peer) const {
 // reason.
 void GlooLink::poll(int peer) {
   if (transport_->had_bad_memory()) memory_failed();
-  monitor_->poll(world_rank(peer));
+  const bool is_connected = stage(peer) == Stage::kConnected;
+  const uint64_t heard = is_connected ? pairs_[static_cast<size_t>(peer)]->reads() : 0;
+  monitor_->poll(world_rank(peer), heard);
 }
 
 void GlooLink::memory_failed() {

@@ -86,6 +86,11 @@ bool GlooPair::write(gloo::transport::tcp::Op& op) {
   return Pair::write(op);
 }
 
+bool GlooPair::read() {
+  ++reads_;
+  return Pair::read();
+}
+
 void GlooPair::changeState(state next) noexcept {
   if (next == CLOSED && tells_of_bad_memory(ex_)) {
     had_bad_memory_ = true;

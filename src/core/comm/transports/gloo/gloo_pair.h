@@ -5,6 +5,7 @@
 #include <gloo/transport/tcp/pair.h>
 
 #include <atomic>
+#include <cstdint>
 #include <memory>
 
 #include "core/comm/net/socket.h"
@@ -30,14 +31,19 @@ class GlooPair final : public gloo::transport::tcp::Pair {
   // which is no fault of the peer's.
   bool had_bad_memory();
 
+  // Grows when bytes have come.
+  uint64_t reads() const noexcept { return reads_; }
+
  protected:
   bool write(gloo::transport::tcp::Op& op) override;
+  bool read() override;
   void changeState(state next) noexcept override;
 
  private:
   template <class... Arguments>
   void handle(Arguments&... arguments);
 
+  std::atomic<uint64_t> reads_{0};
   bool is_writing_ = false;
   bool had_bad_memory_ = false;
 };
