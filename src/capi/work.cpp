@@ -91,10 +91,9 @@ nxd_status_t nxd_group_reject_async(nxd_group_t* group, const char* operation, i
   return guard([&] {
     if (out_work) *out_work = nullptr;
     const Call call = rejected_call(operation, peer, tag);
-    auto work = unwrap(group).start(call.rejected_for(or_none(reason)));
-    auto& out = output(out_work, "out_work");
     auto handle = std::make_unique<nxd_work>();
-    handle->value = std::move(work);
+    handle->value = unwrap(group).start(call.rejected_for(or_none(reason)));
+    auto& out = output(out_work, "out_work");
     out = handle.release();
   });
 }

@@ -156,6 +156,34 @@ void answers_without_memory_are_let_go(void**) {
   assert_true(failures >= 3);
 }
 
+// A rejection that cannot be given a work takes no place in the order.
+void rejections_without_memory_are_not_made(void**) {
+  nxd_test_run_ranks(
+      1, 0,
+      [](nxd_context_t* ctx, int, int, void*) {
+        const auto world = ctx->value->world();
+        nxd_group_t* group = nullptr;
+        NXD_TEST_OK(nxd_context_get_world_group(ctx, &group));
+        uint64_t failures = 0;
+        for (bool failed = true; failed; failures += failed) {
+          const auto number_of_last = [&] { return world->record().operations.back().sequence; };
+          world->run(Call::barrier());
+          const uint64_t before = number_of_last();
+          nxd_work_t* work = nullptr;
+          fail_calls(kFailMemory, failures + 1, 1);
+          const nxd_status_t status =
+              nxd_group_reject_async(group, "barrier", 0, 0, "a reason", &work);
+          failed = calls_failed() > 0;
+          fail_no_calls();
+          nxd_work_destroy(work);
+          world->wait_for_works();
+          if (status != NXD_OK) NXD_TEST_CHECK(number_of_last() == before);
+        }
+        NXD_TEST_CHECK(failures >= 5);
+      },
+      nullptr);
+}
+
 // A rank that cannot see what its peer has makes no rank write there: all gather instead.
 void memory_of_peers_that_cannot_be_mapped(void**) {
   nxd_test_run_ranks(
@@ -229,6 +257,7 @@ int main() {
       cmocka_unit_test(connections_without_memory_are_not_pending),
       cmocka_unit_test(waits_end_in_full_or_go_on),
       cmocka_unit_test(answers_without_memory_are_let_go),
+      cmocka_unit_test(rejections_without_memory_are_not_made),
       cmocka_unit_test(memory_of_peers_that_cannot_be_mapped),
       cmocka_unit_test(mappings_that_fail_are_no_peers_fault),
   };
