@@ -184,6 +184,31 @@ void rejections_without_memory_are_not_made(void**) {
       nullptr);
 }
 
+// A call that no thread could be had for was not issued: its key is the next one's.
+void keys_stay_for_the_next_call(void**) {
+  nxd_test_run_ranks(
+      2, 0,
+      [](nxd_context_t* ctx, int rank, int, void*) {
+        nxd_group_t* group = nullptr;
+        nxd_work_t* work = nullptr;
+        NXD_TEST_OK(nxd_context_get_world_group(ctx, &group));
+        NXD_TEST_OK(nxd_group_set_next_key(group, 7));
+        if (rank == 0) {
+          fail_calls(kFailThread, 1, 1);
+          NXD_TEST_CHECK(nxd_barrier_async(group, &work) == NXD_ERROR_OUT_OF_MEMORY);
+          fail_no_calls();
+          NXD_TEST_OK(nxd_barrier_async(group, &work));
+          NXD_TEST_OK(nxd_work_wait(work, -1));
+          nxd_work_destroy(work);
+        } else {
+          NXD_TEST_OK(nxd_barrier(group));
+        }
+        NXD_TEST_OK(nxd_barrier(group));  // no key is left
+      },
+      nullptr);
+  fail_no_calls();
+}
+
 // A rank that cannot see what its peer has makes no rank write there: all gather instead.
 void memory_of_peers_that_cannot_be_mapped(void**) {
   nxd_test_run_ranks(
@@ -258,6 +283,7 @@ int main() {
       cmocka_unit_test(waits_end_in_full_or_go_on),
       cmocka_unit_test(answers_without_memory_are_let_go),
       cmocka_unit_test(rejections_without_memory_are_not_made),
+      cmocka_unit_test(keys_stay_for_the_next_call),
       cmocka_unit_test(memory_of_peers_that_cannot_be_mapped),
       cmocka_unit_test(mappings_that_fail_are_no_peers_fault),
   };

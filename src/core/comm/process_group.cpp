@@ -89,18 +89,21 @@ void ProcessGroup::run_behind(const Call& call) {
   work->throw_error();
 }
 
-// A call that is cancelled, or rejected from the start, is owed to the peers too.
-std::shared_ptr<Work> ProcessGroup::start(const Call& call, Work::Bound bound) {
-  monitor_->check_caller(call.name());
+// A call that is cancelled, or rejected from the start, is owed to the peers too. One that fails
+// here was not issued, and leaves its key to the next.
+std::shared_ptr<Work> ProcessGroup::start(const Call& given, Work::Bound bound) {
+  monitor_->check_caller(given.name());
   DeputyCalls::wait_for_own();
   monitor_->shared().blocked_callers.enter();
-  if (next_key_.load(std::memory_order_relaxed) != 0) return start(with_next_key(call), bound);
+  Call call = given;
+  call.key = next_key_.load(std::memory_order_relaxed);
   auto work = std::make_shared<Work>(monitor_->share(), name(), call.name(), bound);
   const auto cancelled = [this, call] {
     carry_out_for_caller(
         call.rejected.empty() ? call.rejected_for("cancelled or destroyed before it began") : call);
   };
   queues_.submit(queue_of(call), {work, [this, call] { carry_out_for_caller(call); }, cancelled});
+  next_key_.store(0, std::memory_order_relaxed);
   return work;
 }
 
