@@ -27,10 +27,12 @@ class LruMap {
     return &entries_.front().second;
   }
   // For a key that is not there. Gives the entry that leaves for it, so that a caller with a lock
-  // can let go of it behind that.
+  // can let go of it behind that. Without memory for it the map stays as it was.
   std::optional<Entry> add(Key key, Value value) {
-    entries_.emplace_front(std::move(key), std::move(value));
-    index_.emplace(entries_.front().first, entries_.begin());
+    std::list<Entry> added;
+    added.emplace_front(std::move(key), std::move(value));
+    index_.emplace(added.front().first, added.begin());
+    entries_.splice(entries_.begin(), added);
     return entries_.size() > most_ ? take_oldest() : std::nullopt;
   }
   // The least recently used entry, if there is any, which leaves.
