@@ -3,7 +3,10 @@
 
 #include <algorithm>
 #include <cstdio>
+#include <filesystem>
+#include <initializer_list>
 #include <string>
+#include <system_error>
 #include <vector>
 
 #include "core/base/json_writer.h"
@@ -16,7 +19,7 @@ constexpr char kUsage[] =
     "\n"
     "Writes the bytes of text files as ids of 16 bits, one file after another, to OUT, and what a\n"
     "model needs to know of them to OUT.json. Each is complete, or not there. OUT ends in neither\n"
-    ".txt nor .u32, which mean other ids.\n"
+    ".txt nor .u32, which mean other ids, and is written over only where OUT.json is there, too.\n"
     "\n"
     "  --end-of-text     id 256 after each file; there are 257 ids then, else 256\n"
     "  --tokenizer FILE  tokenizer.json: unsupported, see docs/data.md for another way\n"
@@ -30,6 +33,31 @@ struct Settings {
   std::vector<std::string> texts;
   std::string out;
 };
+
+std::string note_of(const Settings& settings) { return settings.out + ".json"; }
+
+// False where a file would be lost: a text, or the last text of a list that has no OUT behind it.
+bool may_write(const Settings& settings) {
+  std::error_code error;
+  for (const std::string& text : settings.texts) {
+    for (const std::string& written : {settings.out, note_of(settings)}) {
+      if (!std::filesystem::equivalent(text, written, error)) continue;
+      std::fprintf(stderr,
+                   "nxdtokenize: %s: expected an OUT by which no TEXT is written over, got %s\n",
+                   text.c_str(), settings.out.c_str());
+      return false;
+    }
+  }
+  if (!std::filesystem::exists(settings.out, error) ||
+      std::filesystem::exists(note_of(settings), error)) {
+    return true;
+  }
+  std::fprintf(stderr,
+               "nxdtokenize: %s: expected OUT as the last argument, which is not there yet or has "
+               "%s beside it\n",
+               settings.out.c_str(), note_of(settings).c_str());
+  return false;
+}
 
 // 0, 1 after --help, -1 when the arguments are wrong.
 int parse(int argc, char** argv, Settings& settings) {
@@ -63,7 +91,7 @@ int parse(int argc, char** argv, Settings& settings) {
                  settings.out.c_str(), ending);
     return -1;
   }
-  return 0;
+  return may_write(settings) ? 0 : -1;
 }
 
 void append(const nxd::InputFile& text, nxd::AtomicFile& out) {
@@ -94,7 +122,7 @@ void write_note(const Settings& settings, uint64_t tokens) {
   note.key("tokens");
   note.natural(tokens);
   note.end_object();
-  nxd::AtomicFile file(settings.out + ".json");
+  nxd::AtomicFile file(note_of(settings));
   const std::string text = note.take() + "\n";
   file.write(text.data(), text.size());
   file.commit();
@@ -111,8 +139,9 @@ void tokenize(const Settings& settings) {
     out.write(&kEndOfText, sizeof kEndOfText);
     ++tokens;
   }
-  out.commit();
+  // The note first: ids that a run leaves without one could not be written over by the next.
   write_note(settings, tokens);
+  out.commit();
 }
 
 }  // namespace
