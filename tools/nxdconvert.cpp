@@ -38,6 +38,7 @@ bool read_dtype(const char* text, nxd::WeightConversion& out) {
                                                        {"f64", NXD_DTYPE_F64},
                                                        {"bf16", NXD_DTYPE_BF16},
                                                        {"f16", NXD_DTYPE_F16}};
+  out.dtype.reset();
   for (const auto& [name, dtype] : known) {
     if (std::strcmp(name, text) == 0) out.dtype = dtype;
   }

@@ -145,6 +145,7 @@ PY
 
 refuses 2 'expected FROM and TO, got 1' "$work/hf"
 refuses 2 "--dtype: expected f32, f64, bf16 or f16, got i8" --dtype i8 "$work/hf" "$work/x"
+refuses 2 "--dtype: expected f32, f64, bf16 or f16, got i8" --dtype f32 --dtype i8 "$work/hf" "$work/x"
 for size in 0 5XB -1 99999999999GB GB; do
   refuses 2 "--max-shard-size: expected a size such as 5GB, got $size" --max-shard-size=$size "$work/hf" "$work/x"
 done
