@@ -255,6 +255,14 @@ Announcement decide(Store& store, const RankInfo& m, int64_t timeout_ms) {
   return announcement;
 }
 
+// Where the store has gone meanwhile, nobody waits for this: the reason that was read counts.
+void tell_reading(Store& store) noexcept {
+  try {
+    store.add(kReaders, 1);
+  } catch (...) {
+  }
+}
+
 Announcement await_announcement(Store& store, int size, int64_t timeout_ms) {
   // Rank 0 decides when its own time is up, which began at about the same time as this rank's.
   const auto pause = std::max(Store::kUsualPause, store_pause(size, 1));
@@ -267,7 +275,7 @@ Announcement await_announcement(Store& store, int size, int64_t timeout_ms) {
                 {0, 0, "", ""});
   }
   const Announcement announcement{*given, 0};
-  if (!announcement.good()) store.add(kReaders, 1);
+  if (!announcement.good()) tell_reading(store);
   return announcement;
 }
 

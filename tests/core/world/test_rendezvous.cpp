@@ -265,6 +265,27 @@ void reason_outlives_rank_0(void**) {
   }
 }
 
+// Is gone once a rank has read why there is no world.
+class GoneStore : public nxd::LocalStore {
+ public:
+  int64_t add(const std::string& key, int64_t amount) override {
+    if (amount != 0 && key.ends_with("readers"))
+      throw nxd::Error(NXD_ERROR_IO, "the store is gone");
+    return nxd::LocalStore::add(key, amount);
+  }
+};
+
+void reason_outlives_the_store(void**) {
+  auto members = members_of({"", "", ""});
+  const auto store = std::make_shared<GoneStore>();
+  for (RankInfo& member : members) member.store = store;
+  members[2].large_group = 2;
+  for (const Outcome& o : join_all(members, 30000)) {
+    assert_int_equal(o.status, NXD_ERROR_INVALID_ARGUMENT);
+    assert_int_equal(o.root_rank, 2);
+  }
+}
+
 // A rank that rank 0 has missed is told that it was late.
 void too_late(void**) {
   auto members = members_of({"", ""});
@@ -512,6 +533,7 @@ int main() {
       cmocka_unit_test(large_groups_differ),
       cmocka_unit_test(transports_differ),
       cmocka_unit_test(reason_outlives_rank_0),
+      cmocka_unit_test(reason_outlives_the_store),
       cmocka_unit_test(too_late),
       cmocka_unit_test(local_socket),
       cmocka_unit_test(unreadable_world),
