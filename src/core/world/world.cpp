@@ -96,16 +96,16 @@ World::World(const ContextOptions& options) {
     if (transport == NXD_TRANSPORT_GLOO || facts.hosts.host_count() > 1) {
       listen(address, *facts.store);
     }
+    settings.hosts = facts.hosts;
+    settings.ranks_here = facts.ranks_here;
+    groups_ = std::make_unique<Groups>(
+        shared_, std::move(settings),
+        std::make_unique<GroupRejections>(std::make_shared<PrefixStore>(facts.store, "rejections/"),
+                                          rank(), size()));
+    std::vector<int> ranks(static_cast<size_t>(size()));
+    std::iota(ranks.begin(), ranks.end(), 0);
+    group_ = groups_->make(ranks, "world");
   });
-  settings.hosts = facts.hosts;
-  settings.ranks_here = facts.ranks_here;
-  groups_ = std::make_unique<Groups>(
-      shared_, std::move(settings),
-      std::make_unique<GroupRejections>(std::make_shared<PrefixStore>(facts.store, "rejections/"),
-                                        rank(), size()));
-  std::vector<int> ranks(static_cast<size_t>(size()));
-  std::iota(ranks.begin(), ranks.end(), 0);
-  group_ = groups_->make(ranks, "world");
   group_->run(Call::barrier());
 }
 
@@ -133,8 +133,9 @@ void World::share(const WorldFacts& facts, const Deadline& joined_by, int64_t ti
 void World::or_give_up(const std::function<void()>& part) {
   try {
     part();
-  } catch (const Error& e) {
+  } catch (...) {
     constexpr int64_t kHearingMs = 2000;
+    const Error e = Error::current();
     shared_->failures->report({NXD_ERROR_PEER_LOST, rank(), text("gave up: ", e.what())});
     shared_->failures->outlast_loss(Deadline::after_ms(kHearingMs));
     throw;

@@ -11,12 +11,14 @@
 #include <atomic>
 #include <cstdio>
 #include <functional>
+#include <new>
 #include <thread>
 #include <vector>
 
 #include "capi/handles.h"
 #include "core/comm/monitor/failure_registry.h"
 #include "core/comm/monitor/group_rejections.h"
+#include "core/comm/net/connector.h"
 #include "core/comm/store/local_store.h"
 #include "core/comm/store/tcp_store.h"
 #include "core/world/rendezvous.h"
@@ -286,6 +288,45 @@ void reason_outlives_the_store(void**) {
   }
 }
 
+// Has no memory for the address of rank 1.
+class ScarceStore : public nxd::LocalStore {
+ public:
+  void set(const std::string& key, const std::string& value) override {
+    if (key.ends_with(nxd::Connector::key(1))) throw std::bad_alloc();
+    nxd::LocalStore::set(key, value);
+  }
+};
+
+// A rank that gives up behind the rendezvous, for whatever reason, keeps no rank waiting.
+void reason_of_a_rank_that_gives_up(void**) {
+  nxd::ContextOptions options;
+  options.rendezvous = NXD_RENDEZVOUS_STORE;
+  options.size = 2;
+  options.store = std::make_shared<ScarceStore>();
+  options.timeout_ms = 10000;
+  options.transport = NXD_TRANSPORT_GLOO;
+  Outcome outcomes[2];
+  std::vector<std::thread> threads;
+  for (int rank = 0; rank < 2; ++rank) {
+    threads.emplace_back([&outcomes, options, rank]() mutable {
+      options.rank = rank;
+      try {
+        nxd::Context::create(options);
+      } catch (...) {
+        const nxd::Error e = nxd::Error::current();
+        outcomes[rank] = {{}, e.status(), e.what(), e.context().root_rank};
+      }
+    });
+  }
+  for (std::thread& thread : threads) thread.join();
+  assert_int_equal(outcomes[1].status, NXD_ERROR_OUT_OF_MEMORY);
+  assert_int_equal(outcomes[0].status, NXD_ERROR_PEER_LOST);
+  assert_int_equal(outcomes[0].root_rank, 1);
+  if (outcomes[0].message.find("rank 1 gave up: out of memory") == std::string::npos) {
+    fail_msg("%s", outcomes[0].message.c_str());
+  }
+}
+
 // A rank that rank 0 has missed is told that it was late.
 void too_late(void**) {
   auto members = members_of({"", ""});
@@ -534,6 +575,7 @@ int main() {
       cmocka_unit_test(transports_differ),
       cmocka_unit_test(reason_outlives_rank_0),
       cmocka_unit_test(reason_outlives_the_store),
+      cmocka_unit_test(reason_of_a_rank_that_gives_up),
       cmocka_unit_test(too_late),
       cmocka_unit_test(local_socket),
       cmocka_unit_test(unreadable_world),
