@@ -220,11 +220,21 @@ Announcement collect(Store& store, const RankInfo& m, const Deadline& deadline,
 const char* const kWorld = "world";
 const char* const kReaders = "readers";
 
+// Adds to the ranks that have read why there is no world; gives their number. Where the store has
+// gone, nobody waits for them any more: the reason counts all the same.
+int64_t count_readers(Store& store, int64_t more) noexcept {
+  try {
+    return store.add(kReaders, more);
+  } catch (...) {
+    return INT64_MAX;
+  }
+}
+
 // A store that rank 0 serves goes with it, but the others are to hear why they failed.
 void wait_for_readers(Store& store, const Announcement& announcement, int64_t timeout_ms) {
   const Deadline deadline =
       Deadline::after_ms(std::min<int64_t>(timeout_share(timeout_ms, 1, 4), 1000));
-  while (store.add(kReaders, 0) < announcement.readers && !deadline.expired()) {
+  while (count_readers(store, 0) < announcement.readers && !deadline.expired()) {
     sleep_for(std::chrono::milliseconds(5));
   }
 }
@@ -255,14 +265,6 @@ Announcement decide(Store& store, const RankInfo& m, int64_t timeout_ms) {
   return announcement;
 }
 
-// Where the store has gone meanwhile, nobody waits for this: the reason that was read counts.
-void tell_reading(Store& store) noexcept {
-  try {
-    store.add(kReaders, 1);
-  } catch (...) {
-  }
-}
-
 Announcement await_announcement(Store& store, int size, int64_t timeout_ms) {
   // Rank 0 decides when its own time is up, which began at about the same time as this rank's.
   const auto pause = std::max(Store::kUsualPause, store_pause(size, 1));
@@ -275,7 +277,7 @@ Announcement await_announcement(Store& store, int size, int64_t timeout_ms) {
                 {0, 0, "", ""});
   }
   const Announcement announcement{*given, 0};
-  if (!announcement.good()) tell_reading(store);
+  if (!announcement.good()) count_readers(store, 1);
   return announcement;
 }
 
