@@ -23,15 +23,17 @@ ContextOptions resolve(const nxd_context_options_t& given) {
     unwrap(given.store);
     out.store = given.store->value;
   }
+  out.interrupt = {given.interrupt, given.interrupt_data};
   if (given.timeout_ms != 0) out.timeout_ms = given.timeout_ms;
   if (given.interface_name) out.interface_name = given.interface_name;
   if (given.seed != 0) out.seed = given.seed;
   if (given.plain_kernels != NXD_TOGGLE_DEFAULT) {
-    out.plain_kernels = toggle(given.plain_kernels, false, "options.plain_kernels");
+    Context::or_reject(out, [&] {
+      out.plain_kernels = toggle(given.plain_kernels, false, "options.plain_kernels");
+    });
   }
   out.transport = given.transport;
   if (given.host_id) out.host_id = given.host_id;
-  out.interrupt = {given.interrupt, given.interrupt_data};
   return out;
 }
 

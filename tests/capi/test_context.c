@@ -190,6 +190,29 @@ static void interfaces(void** state) {
   nxd_store_destroy(store);
 }
 
+/* Options that no rank can join with: the others do not wait for the rank that has them. */
+static void bad_options(void** state) {
+  (void)state;
+  nxd_store_t* store = local_store();
+  for (int bad = 0; bad < 2; ++bad) {
+    for (int what = 0; what < 3; ++what) {
+      joiner_t j[] = {joiner(0, 2, store), joiner(1, 2, store)};
+      nxd_context_options_t* options = &j[bad].options;
+      if (what == 0) options->transport = 99;
+      if (what == 1) options->timeout_ms = -1;
+      if (what == 2) options->plain_kernels = 7;
+      j[bad].expected = NXD_ERROR_INVALID_ARGUMENT;
+      j[bad].part = what == 0 ? "transport" : what == 1 ? "timeout_ms" : "plain_kernels";
+      j[1 - bad].expected = NXD_ERROR_PEER_LOST;
+      j[1 - bad].part = bad ? "rank 1 left before all ranks" : "rank 0 left before all ranks";
+      run(j, 2);
+    }
+  }
+  joiner_t good[] = {joiner(0, 2, store), joiner(1, 2, store)};
+  run(good, 2);
+  nxd_store_destroy(store);
+}
+
 /* --- A store of callbacks, which may fail ----------------------------------------------------- */
 
 typedef struct {
@@ -472,6 +495,7 @@ int main(void) {
       cmocka_unit_test(stale_file),
       cmocka_unit_test(tcp_world),
       cmocka_unit_test(interfaces),
+      cmocka_unit_test(bad_options),
       cmocka_unit_test(callback_store),
       cmocka_unit_test(finalized),
       cmocka_unit_test(forked),

@@ -41,17 +41,24 @@ DeviceBackend backend_of_context() {
 }  // namespace
 
 Context::Context(const ContextOptions& options)
-    : random_(options.seed ? *options.seed : env::seed()),
-      plain_kernels_(options.plain_kernels ? *options.plain_kernels : env::plain_kernels()),
+    : random_(*options.seed),
+      plain_kernels_(*options.plain_kernels),
       world_(std::make_unique<World>(options)) {}
 
 Context::~Context() = default;
 
-std::shared_ptr<Context> Context::create(const ContextOptions& options) {
-  static_cast<void>(env::log_level());
+std::shared_ptr<Context> Context::create(ContextOptions options) {
+  or_reject(options, [&] {
+    static_cast<void>(env::log_level());
+    if (!options.seed) options.seed = env::seed();
+    if (!options.plain_kernels) options.plain_kernels = env::plain_kernels();
+    options = World::complete(options);
+  });
   warn_of_device_variables(backend_of_context());
   return kept_by_process(new Context(options));
 }
+
+void Context::reject(const ContextOptions& options) noexcept { World::reject(options); }
 
 int Context::rank() const { return world_->rank(); }
 int Context::size() const { return world_->size(); }

@@ -21,7 +21,17 @@ class World;
 class Context : public std::enable_shared_from_this<Context> {
  public:
   // Joins the world, collectively.
-  static std::shared_ptr<Context> create(const ContextOptions& options);
+  static std::shared_ptr<Context> create(ContextOptions options);
+  // Reads options. Where they are none the other ranks hear that this one does not join.
+  template <class Read>
+  static void or_reject(const ContextOptions& options, const Read& read) {
+    try {
+      read();
+    } catch (...) {
+      reject(options);
+      throw;
+    }
+  }
   ~Context();
 
   int rank() const;
@@ -78,6 +88,7 @@ class Context : public std::enable_shared_from_this<Context> {
  private:
   explicit Context(const ContextOptions& options);
 
+  static void reject(const ContextOptions& options) noexcept;
   uint32_t seed_digest() const;
   void agree_on_seed(ProcessGroup& tensor) const;
 

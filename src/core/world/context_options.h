@@ -24,6 +24,7 @@ struct ContextOptions {
   std::optional<bool> plain_kernels;
   nxd_transport_t transport = NXD_TRANSPORT_AUTO;  // AUTO: the environment's, or by topology
   std::string host_id;                             // "": the environment's, or what the system says
+  int large_group = 0;                             // of the environment alone
   Interrupt interrupt;
 };
 

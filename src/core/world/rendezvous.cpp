@@ -304,6 +304,18 @@ WorldFacts parse_world(const std::string& announcement, int rank, int size) {
   return world;
 }
 
+// The keys of the next world of this rank, which is in it from now on.
+std::shared_ptr<Store> enter(const RankInfo& m) {
+  const auto job = std::make_shared<PrefixStore>(m.store, m.prefix);
+  const int64_t number =
+      m.fresh_keys ? job->add(joined_key(m.rank), 1) - 1 : m.store->next_world(m.rank);
+  const auto store = std::make_shared<PrefixStore>(job, text("world", number, "/"));
+  check_argument(store->add(joined_key(m.rank), 1) == 1, "rank ", m.rank,
+                 " is in the store already: either two processes claim this rank, or the store "
+                 "holds keys of an earlier job and is not fresh");
+  return store;
+}
+
 // Tells the ranks that wait, now or after the rendezvous, that this rank does not.
 void leave(Store& store, const RankInfo& m, int64_t timeout_ms) noexcept {
   const StoreTimeout bounded(std::clamp<int64_t>(timeout_share(timeout_ms, 1, 8), 100, 2000));
@@ -373,17 +385,18 @@ RankInfo rank_info_of_options(const ContextOptions& options) {
   return m;
 }
 
+void reject_world(const RankInfo& m, int64_t timeout_ms) {
+  const StoreTimeout bounded(timeout_ms);
+  const std::shared_ptr<Store> store = enter(m);
+  leave(*store, m, timeout_ms);
+  if (m.rank == 0 && m.store->serves()) wait_for_readers(*store, {"", m.size - 1}, timeout_ms);
+}
+
 WorldFacts join_world(const RankInfo& m, int64_t timeout_ms) {
   // A store of the caller's may have a longer bound of its own.
   const StoreTimeout bounded(timeout_ms);
   return while_joining(m, [&] {
-    const auto job = std::make_shared<PrefixStore>(m.store, m.prefix);
-    const int64_t number =
-        m.fresh_keys ? job->add(joined_key(m.rank), 1) - 1 : m.store->next_world(m.rank);
-    const auto store = std::make_shared<PrefixStore>(job, text("world", number, "/"));
-    check_argument(store->add(joined_key(m.rank), 1) == 1, "rank ", m.rank,
-                   " is in the store already: either two processes claim this rank, or the store "
-                   "holds keys of an earlier job and is not fresh");
+    const std::shared_ptr<Store> store = enter(m);
     const Announcement announcement = [&] {
       try {
         const std::string server = m.store->server_host();

@@ -86,4 +86,7 @@ auto or_leave(Store& world, int rank, Function&& function) {
 // behind make that fail.
 WorldFacts join_world(const RankInfo& rank_info, int64_t timeout_ms);
 
+// In its place on a rank that cannot join: the others do not wait for it.
+void reject_world(const RankInfo& rank_info, int64_t timeout_ms);
+
 }  // namespace nxd

@@ -55,12 +55,30 @@ std::string flight_record_prefix() {
 
 }  // namespace
 
+ContextOptions World::complete(ContextOptions options) {
+  options.timeout_ms = timeout_of(options);
+  options.transport = transport_of(options);
+  options.large_group = env::large_group();
+  if (!options.interface_name) options.interface_name = env::socket_interface();
+  return options;
+}
+
+void World::reject(const ContextOptions& options) noexcept {
+  constexpr int64_t kTellingMs = 5000;
+  try {
+    const InterruptScope interruptible(options.interrupt, "nxd_context_create");
+    const RankInfo rank_info = rank_info_of(options, kTellingMs);
+    if (rank_info.size > 1) reject_world(rank_info, kTellingMs);
+  } catch (...) {
+    // The reason itself is thrown.
+  }
+}
+
 World::World(const ContextOptions& options) {
-  const int64_t timeout_ms = timeout_of(options);
-  const nxd_transport_t transport = transport_of(options);
-  const int large_group = env::large_group();
-  const std::string interface_name =
-      options.interface_name ? *options.interface_name : env::socket_interface();
+  const int64_t timeout_ms = *options.timeout_ms;
+  const nxd_transport_t transport = options.transport;
+  const int large_group = options.large_group;
+  const std::string& interface_name = *options.interface_name;
 
   std::optional<InterruptScope> interruptible(std::in_place, options.interrupt,
                                               "nxd_context_create");

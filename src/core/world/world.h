@@ -15,8 +15,12 @@ namespace nxd {
 // A rank among all ranks: how it joins them, and how it leaves.
 class World {
  public:
-  // Joins, collectively.
+  // Joins, collectively. options: as complete() gives them.
   explicit World(const ContextOptions& options);
+  // With the environment's values in place of those that are absent.
+  static ContextOptions complete(ContextOptions options);
+  // Tells the others, as far as these options say how, that this rank does not join.
+  static void reject(const ContextOptions& options) noexcept;
 
   int rank() const { return rank_info_.rank; }
   int size() const { return rank_info_.size; }
