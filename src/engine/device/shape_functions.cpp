@@ -38,8 +38,6 @@ void give(Stack& stack, Tensors... results) {
   (stack.emplace_back(std::move(results)), ...);
 }
 
-int64_t wrapped(int64_t dim, int64_t ndim) { return dim < 0 ? dim + ndim : dim; }
-
 // The sizes that are left when dimensions are reduced; none given: all of them.
 std::vector<int64_t> reduced(const at::Tensor& x, const c10::IValue& dims, bool keep) {
   std::vector<bool> gone(static_cast<size_t>(x.dim()), dims.isNone());
@@ -292,8 +290,8 @@ void native_batch_norm_backward(Stack& stack) {
 void index_select(Stack& stack) {
   const at::Tensor x = tensor_at(stack, 0), index = tensor_at(stack, 2);
   auto sizes = x.sizes().vec();
-  if (!sizes.empty())
-    sizes.at(static_cast<size_t>(wrapped(stack[1].toInt(), x.dim()))) = index.numel();
+  const auto dim = static_cast<size_t>(c10::maybe_wrap_dim(stack[1].toInt(), x.dim()));
+  if (!sizes.empty()) sizes[dim] = index.numel();
   give(stack, made(sizes, x));
 }
 
@@ -306,6 +304,8 @@ void take(Stack& stack) {
 void diag(Stack& stack) {
   const at::Tensor x = tensor_at(stack, 0);
   const int64_t offset = stack[1].toInt();
+  check_argument(x.dim() == 1 || x.dim() == 2, "diag: expected a vector or a matrix, got shape ",
+                 x.sizes());
   if (x.dim() == 1) {
     const int64_t size = x.size(0) + std::abs(offset);
     return give(stack, made({size, size}, x));
@@ -321,7 +321,8 @@ void repeat_interleave(Stack& stack) {
   const int64_t repeats = stack[1].toInt();
   if (stack[2].isNone()) return give(stack, made({x.numel() * repeats}, x));
   auto sizes = x.sizes().vec();
-  sizes.at(static_cast<size_t>(wrapped(stack[2].toInt(), x.dim()))) *= repeats;
+  const int64_t dim = c10::maybe_wrap_dim(stack[2].toInt(), x.dim(), /*wrap_scalar=*/false);
+  sizes[static_cast<size_t>(dim)] *= repeats;
   give(stack, made(sizes, x));
 }
 
@@ -357,6 +358,7 @@ void binary_cross_entropy(Stack& stack) {
 // cross_entropy_loss(input, target, weight, reduction, ignore_index, label_smoothing)
 void cross_entropy_loss(Stack& stack) {
   const at::Tensor x = tensor_at(stack, 0), target = tensor_at(stack, 1);
+  check_argument(x.dim() > 0, "cross_entropy_loss: input: expected at least 1 dimension, got none");
   auto sizes = x.sizes().vec();
   sizes.erase(sizes.begin() + (x.dim() > 1 ? 1 : 0));
   const bool probabilities = target.sizes() == x.sizes();
@@ -369,23 +371,44 @@ void cross_entropy_loss(Stack& stack) {
 // nll_loss2d_forward(input, target, weight, reduction, ignore_index)
 void nll_loss2d(Stack& stack) {
   const at::Tensor x = tensor_at(stack, 0), target = tensor_at(stack, 1);
+  check_argument(x.dim() == 4 && target.dim() == 3,
+                 "nll_loss2d: expected 4 dimensions and a target of 3, got shapes ", x.sizes(),
+                 " and ", target.sizes());
   give(stack, loss(x, target.sizes(), stack[3].toInt()), made({}, x));
 }
 
 int64_t cyclic(const std::vector<int64_t>& list, size_t index) {
-  return list.size() == 1 ? list[0] : list.at(index);
+  return list.size() == 1 ? list[0] : list[index];
+}
+
+// A number for all dimensions of space, or one for each.
+std::vector<int64_t> numbers_of_space(const c10::IValue& given, const char* name, int64_t least,
+                                      const at::Tensor& x) {
+  auto list = given.toIntVector();
+  const int64_t count = static_cast<int64_t>(list.size()), space = x.dim() - 2;
+  check_argument(count == 1 || count == space, "convolution: ", name, ": expected 1 number or ",
+                 space, ", got ", count);
+  for (const int64_t number : list) {
+    check_argument(number >= least, "convolution: ", name, ": expected ", least, " or more, got ",
+                   number);
+  }
+  return list;
 }
 
 // convolution(input, weight, bias, stride, padding, dilation, transposed, output_padding, groups);
 // what _convolution takes behind them says how, not what
 void convolution(Stack& stack) {
   const at::Tensor x = tensor_at(stack, 0), weight = tensor_at(stack, 1);
-  const auto stride = stack[3].toIntVector(), padding = stack[4].toIntVector(),
-             dilation = stack[5].toIntVector(), more = stack[7].toIntVector();
   const bool transposed = stack[6].toBool();
   const int64_t groups = stack[8].toInt();
-  check_argument(x.dim() == weight.dim() && x.dim() >= 3, "convolution: expected an input of ",
-                 weight.dim(), " dimensions, got shape ", x.sizes());
+  check_argument(x.dim() == weight.dim() && x.dim() >= 3,
+                 "convolution: expected an input and a weight of as many dimensions, 3 or more, "
+                 "got shapes ",
+                 x.sizes(), " and ", weight.sizes());
+  const auto stride = numbers_of_space(stack[3], "stride", 1, x),
+             padding = numbers_of_space(stack[4], "padding", 0, x),
+             dilation = numbers_of_space(stack[5], "dilation", 1, x),
+             more = numbers_of_space(stack[7], "output_padding", 0, x);
   check_argument(x.size(1) == (transposed ? weight.size(0) : weight.size(1) * groups),
                  "convolution: the input's ", x.size(1), " channels do not fit the weight, ",
                  weight.sizes(), " in ", groups, " groups");
@@ -407,8 +430,10 @@ void adaptive_avg_pool2d(Stack& stack) {
   const at::Tensor x = tensor_at(stack, 0);
   auto sizes = x.sizes().vec();
   const auto given = stack[1].toIntVector();
-  sizes.at(sizes.size() - 2) = given.at(0);
-  sizes.at(sizes.size() - 1) = given.at(1);
+  check_argument(x.dim() >= 3 && given.size() == 2,
+                 "adaptive_avg_pool2d: expected at least 3 dimensions and 2 sizes, got shape ",
+                 x.sizes(), " and ", given.size());
+  std::copy(given.begin(), given.end(), sizes.end() - 2);
   give(stack, made(sizes, x));
 }
 

@@ -12,6 +12,7 @@
 #include <utility>
 
 #include "core/base/error.h"
+#include "engine/device/argument_checks.h"
 #include "engine/device/operator_arguments.h"
 #include "engine/device/recorded_operator.h"
 #include "engine/device/shape_functions.h"
@@ -108,6 +109,7 @@ bool is_without_data(const torch::jit::Stack& stack) {
 void below(const c10::OperatorHandle& op, c10::DispatchKeySet keys, torch::jit::Stack& stack) {
   const bool with_autograd = keys.has_any(c10::autograd_dispatch_keyset);
   if (!is_without_data(stack)) return op.redispatchBoxed(keys, &stack);
+  check_shapes(op, stack);
   if (const ShapeFunction* function = find_shape_function(op)) {
     return give_shapes([&] { function->give(stack); }, function->only_first_has_gradient,
                        with_autograd, stack);

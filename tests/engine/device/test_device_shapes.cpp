@@ -252,6 +252,19 @@ void test_shapes_are_checked_when_recorded(void**) {
       assert_true(says(message_of(shuffle), "expected a positive divisor of the 4 channels, got"));
     }
   }
+  const auto convolve = [&](at::IntArrayRef stride, int64_t padding, int64_t dilation) {
+    const Tensor weight = four.view({1, 4, 1});
+    return message_of(
+        [&] { at::convolution(x, weight, {}, stride, {padding}, {dilation}, false, {0}, 1); });
+  };
+  assert_true(convolve({1}, 0, 1).empty());
+  assert_true(says(convolve({0}, 0, 1), "stride: expected 1 or more, got 0"));
+  assert_true(says(convolve({1}, -1, 1), "padding: expected 0 or more, got -1"));
+  assert_true(says(convolve({1}, 0, 0), "dilation: expected 1 or more, got 0"));
+  assert_true(says(convolve({}, 0, 1), "stride: expected 1 number or 1, got 0"));
+  assert_true(says(message_of([&] { at::_adaptive_avg_pool2d(four, {1, 1}); }), "at least 3 dim"));
+  assert_false(message_of([&] { at::diag(x); }).empty());  // libtorch 2 has words of its own
+  assert_true(says(message_of([&] { at::index_select(x, 5, first(kXla)); }), "Dimension out of"));
   assert_true(says(message_of([&] { at::channel_shuffle(matrix, 2); }), "more than 2 dimensions"));
   assert_true(says(message_of([&] { at::native_channel_shuffle(four, 2); }), "at least 2"));
   assert_true(says(message_of([&] { at::native_channel_shuffle(four.cpu(), 2); }), "at least 2"));

@@ -277,6 +277,24 @@ void test_unknown_operators(void**) {
   });
 }
 
+// The CPU rejects these shapes, too, and a stride that nothing divides by.
+void test_bad_shapes(void**) {
+  using Call = at::Tensor(const at::Tensor& x);
+  on_one_rank([](nxd_context_t* ctx) {
+    const auto bad = [&](const std::string& part, const std::function<Call>& call) {
+      const Tree tree =
+          make_tree(ctx, [&](nxd_module_t*, const Tensors& in) { return Tensors{call(in[0])}; });
+      refused(NXD_ERROR_INVALID_ARGUMENT, part, [&] { trace_of(tree.root, {rows(2, 4)}); });
+    };
+    bad("at least 3 dimen", [](const at::Tensor& x) { return at::layer_norm(x, {5, 2, 4}); });
+    bad("input: expected at least 1 dimension",
+        [](const at::Tensor& x) { return at::cross_entropy_loss(x.sum(), x.sum()); });
+    bad("stride", [](const at::Tensor& x) {
+      return at::conv1d(x.view({1, 2, 4}), x.view({2, 2, 2}), {}, 0);
+    });
+  });
+}
+
 void test_bad_calls(void**) {
   on_one_rank([](nxd_context_t* ctx) {
     const Tree tree = make_tree(
@@ -567,6 +585,7 @@ int main(void) {
       cmocka_unit_test(test_reads_are_refused),
       cmocka_unit_test(test_constants_are_readable),
       cmocka_unit_test(test_unknown_operators),
+      cmocka_unit_test(test_bad_shapes),
       cmocka_unit_test(test_bad_calls),
       cmocka_unit_test(test_leaves),
       cmocka_unit_test(test_shape_functions),
