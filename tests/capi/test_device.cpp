@@ -205,6 +205,30 @@ void test_a_cut_step_has_its_largest_graph(void**) {
   assert_true(step_graph(NXD_GRAPH_FORMAT_TEXT).find("aten::exp") != std::string::npos);
 }
 
+// A view to the sizes that a tensor has is a node of the graph and nothing in the program: ranks
+// have the same program then, and other places of its numbers in their graphs.
+void test_a_rank_with_a_node_more(void**) {
+  for (int viewing = 0; viewing < 2; ++viewing) {
+    nxd_test_run_ranks(
+        2, 2,
+        [](nxd_context_t* ctx, int rank, int, void* user_data) {
+          Tensor scaled;
+          {
+            Tensor x = moved(from_doubles({1.0 + rank, 2}, {2}, NXD_DTYPE_F32), NXD_DEVICE_XLA);
+            if (rank == *static_cast<int*>(user_data)) {
+              x = op("view", "", {{"self", x}, {"size", std::vector<int64_t>{2}}});
+            }
+            Tensor sum;
+            NXD_TEST_OK(nxd_reduce_from_tensor_region(ctx, x.get(), sum.out()));
+            scaled = op("add", "Tensor", {{"self", sum}, {"other", sum}, {"alpha", 0.25}});
+          }
+          NXD_TEST_OK(nxd_mark_step(1));
+          NXD_TEST_CHECK((values(scaled) == std::vector<double>{3.75, 5}));
+        },
+        &viewing);
+  }
+}
+
 void test_bad_calls(void**) {
   const Tensor x = moved(wave({2}, NXD_DTYPE_F32, 1), NXD_DEVICE_XLA);
   Tensor out;
@@ -250,6 +274,7 @@ int main() {
       cmocka_unit_test(test_closures_run_in_order_after_the_graph),
       cmocka_unit_test(test_closures_that_fail),
       cmocka_unit_test(test_a_cut_step_has_its_largest_graph),
+      cmocka_unit_test(test_a_rank_with_a_node_more),
       cmocka_unit_test(test_bad_calls),
   };
   return cmocka_run_group_tests(tests, nullptr, nullptr);

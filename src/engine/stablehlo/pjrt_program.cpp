@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <chrono>
 #include <cstdint>
+#include <initializer_list>
 #include <memory>
 #include <mutex>
 #include <optional>
@@ -204,13 +205,30 @@ void name_host_calls(const RecordedGraph& outline, const std::vector<int>& host_
   }
 }
 
+// A rank's program runs the graphs of others whose digest is the same: that of the text, and of the
+// places in a graph of what the program takes and gives. A node that becomes no operation, such as
+// a view to the sizes that there are, moves these and leaves the text.
+uint64_t digest_of(const StableHloModule& module, const RecordedGraph& outline) {
+  Hash hash;
+  hash.add(module.text);
+  const auto add = [&hash](int place) { hash.add(static_cast<uint64_t>(place + 1)); };
+  for (const int slot : module.buffers) add(slot);
+  for (const auto* numbers : {&module.floats, &module.integers}) {
+    for (const HloScalars::Source& source : *numbers) {
+      for (const int place : {source.leaf, source.node, source.argument}) add(place);
+    }
+  }
+  for (const int slot : outline.kept_slots) add(slot);
+  return hash.value();
+}
+
 // A module and its executables, one for each client that it has run on. The process may let go of
 // them while the module is kept.
 class PjrtModule {
  public:
   PjrtModule(const RecordedGraph& outline, const ModuleReplicas& replicas)
       : outline_(outline), replicas_(replicas), module_(emitted()) {
-    text_digest_ = Hash().add(module_.text).value();
+    digest_ = digest_of(module_, outline);
     name_host_calls(outline, module_.host_nodes);
   }
   ~PjrtModule() {
@@ -239,7 +257,7 @@ class PjrtModule {
     return executable;
   }
   const StableHloModule& parts() const { return module_; }
-  uint64_t text_digest() const { return text_digest_; }
+  uint64_t digest() const { return digest_; }
 
  private:
   StableHloModule emitted() const {
@@ -249,7 +267,7 @@ class PjrtModule {
   const RecordedGraph outline_;
   const ModuleReplicas replicas_;
   StableHloModule module_;  // without its text once it is compiled
-  uint64_t text_digest_ = 0;
+  uint64_t digest_ = 0;
   std::mutex mutex_;
   std::set<const PjrtClient*> clients_;  // that it was compiled for
 };
@@ -313,8 +331,7 @@ class PjrtProgram final : public GraphProgram {
     const auto run = [this](const Graphs& graphs) {
       return run_together(*module_, client_of_replicas(rendezvous_.ranks), graphs);
     };
-    return run_as_replica(group, is_of_replicas() ? module_->text_digest() : 0, graph, run,
-                          has_begun);
+    return run_as_replica(group, is_of_replicas() ? module_->digest() : 0, graph, run, has_begun);
   }
 
   std::vector<at::Tensor> run_alone(PjrtModule& module, const RecordedGraph& graph) const {
