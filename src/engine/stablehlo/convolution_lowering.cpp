@@ -80,11 +80,17 @@ HloValue convolved(HloBuilder& hlo, const HloValue& x, const HloValue& w, const 
 
 HloSizes ones(int64_t space) { return HloSizes(static_cast<size_t>(space), 1); }
 
+// Up to the last window that gives an output. More may fit: as the gradient of a transposed
+// convolution it has as many as that had inputs, whatever its output padding added.
 HloValue forward(HloBuilder& hlo, const HloValue& x, const HloValue& w, const HloSizes& sizes,
                  const Convolution& c) {
-  return convolved(
-      hlo, x, w, sizes,
-      {"bfoibf", c.stride, c.padding, c.padding, ones(x.dim() - 2), c.dilation, c.groups, 1});
+  Window window{"bfoibf", c.stride, c.padding, {}, ones(x.dim() - 2), c.dilation, c.groups, 1};
+  for (int64_t d = 0; d < x.dim() - 2; ++d) {
+    const auto at = static_cast<size_t>(d);
+    window.high.push_back((sizes[at + 2] - 1) * c.stride[at] +
+                          c.dilation[at] * (w.size(d + 2) - 1) + 1 - x.size(d + 2) - c.padding[at]);
+  }
+  return convolved(hlo, x, w, sizes, window);
 }
 
 // The weight from its end on, with its inputs as outputs.

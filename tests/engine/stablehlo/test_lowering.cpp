@@ -375,6 +375,7 @@ const std::vector<Case>& convolution_cases() {
       CASE(convolution_gradients(t, false, 1, 2, 2, 0)),
       CASE(convolution_gradients(t, true, 1, 0, 1, 0)),
       CASE(convolution_gradients(t, true, 3, 1, 2, 1)),
+      CASE(convolution_gradients(t, true, 1, 1, 3, 2)),
       CASE(convolution_of_planes(t)),
   };
   return all;
