@@ -10,11 +10,11 @@ void relu(NodeLowering& n) {
   n.give(n.hlo.binary("maximum", n.tensor(0), n.hlo.filled_like(n.tensor(0), 0)));
 }
 
-// (gradient, x, threshold)
+// (gradient, x, threshold): the gradient passes where x is no number, too
 void threshold_backward(NodeLowering& n) {
   const HloValue gradient = n.operand(0, n.dtype()), x = n.operand(1, n.dtype());
-  const HloValue passes = n.hlo.compare("GT", x, n.scalar_operand(2, n.dtype()));
-  n.give(n.hlo.select(passes, gradient, n.hlo.filled_like(gradient, 0)));
+  const HloValue is_low = n.hlo.compare("LE", x, n.scalar_operand(2, n.dtype()));
+  n.give(n.hlo.select(is_low, n.hlo.filled_like(gradient, 0), gradient));
 }
 
 HloValue one_minus(HloBuilder& hlo, const HloValue& x) {

@@ -41,9 +41,12 @@ HloValue by_pieces(NodeLowering& n, const HloValue& slope, double above) {
   return hlo.times(gradient, hlo.select(is_low, hlo.filled_like(x, 0), factor));
 }
 
-// (gradient, x)
+// (gradient, x): none where x is no number
 void hardsigmoid_backward(NodeLowering& n) {
-  n.give(by_pieces(n, n.hlo.filled_like(n.wide(1), 1.0 / 6), 0));
+  HloBuilder& hlo = n.hlo;
+  const HloValue gradient = n.wide(0), x = n.wide(1);
+  const HloValue is_inside = hlo.compare("LT", hlo.unary("abs", x), hlo.filled_like(x, 3));
+  n.give(hlo.select(is_inside, hlo.times(gradient, 1.0 / 6), hlo.filled_like(gradient, 0)));
 }
 
 // (gradient, x)

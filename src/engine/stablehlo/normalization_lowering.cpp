@@ -200,11 +200,15 @@ HloValue at_targets(const NodeLowering& n, const HloValue& x, const HloValue& ta
   return hlo.binary("and", hit, hlo.broadcast_in_dim(counts, {0}, x.sizes));
 }
 
+// Classes may be bytes, which the class that is ignored need not fit.
+HloValue classes_of(const NodeLowering& n, int argument) {
+  return n.hlo.convert(n.tensor(argument), at::kLong);
+}
+
 // (log probabilities, targets, weight, reduction, ignored class): loss, weight in all
 void nll_loss(NodeLowering& n) {
   HloBuilder& hlo = n.hlo;
-  const HloValue x = n.wide(0);
-  const HloValue& targets = n.tensor(1);
+  const HloValue x = n.wide(0), targets = classes_of(n, 1);
   if (n.has(2) || x.dim() != 2) return n.leave_to_host();
   const HloValue hits = at_targets(n, x, targets, n.integer(4));
   const HloValue chosen = hlo.select(hits, x, hlo.filled_like(x, 0));
@@ -229,7 +233,7 @@ void nll_loss_backward(NodeLowering& n) {
   HloValue each = hlo.unary("negate", n.wide(0));
   if (n.integer(4) == at::Reduction::Mean) each = hlo.over(each, n.wide(6));
   const HloSizes rows = each.dim() == 0 ? HloSizes{} : HloSizes{0};
-  n.give(hlo.select(at_targets(n, x, n.tensor(2), n.integer(5)),
+  n.give(hlo.select(at_targets(n, x, classes_of(n, 2), n.integer(5)),
                     hlo.broadcast_in_dim(each, rows, x.sizes), hlo.filled_like(x, 0)));
 }
 

@@ -29,9 +29,10 @@ struct Arguments {
     whole = at::tensor({1, -3, 0, 5}, at::kLong).to(device);
     bytes = at::tensor({1, 255, 0, 5}, at::kByte).to(device);
     bools = at::tensor({1, 0, 0, 1}, at::kLong).to(at::kBool).to(device);
+    classes = at::tensor({3, 0}, at::kByte).to(device);
   }
 
-  Tensor specials, turned, dividends, divisors, whole, bytes, bools;
+  Tensor specials, turned, dividends, divisors, whole, bytes, bools, classes;
 };
 
 struct Case {
@@ -91,6 +92,11 @@ const std::vector<Case>& cases() {
       CASE(at::logsumexp(t.whole, {0})),
       CASE(at::logsumexp(t.bools, {0}, true)),
       CASE(at::logsumexp(t.bytes, {0})),
+      CASE(at::threshold_backward(t.turned, t.specials, 0)),
+      CASE(at::hardsigmoid_backward(t.turned, t.specials)),
+      CASE(at::nll_loss(t.dividends.view({2, 4}), t.classes)),
+      CASE(at::nll_loss_backward(t.dividends[1], t.dividends.view({2, 4}), t.classes, {},
+                                 at::Reduction::Mean, -100, t.divisors[7])),
   };
   return all;
 }
