@@ -104,9 +104,27 @@ std::vector<double> exact_product() {
   return values(call("matmul", nullptr, wide(a).get(), wide(b).get(), "other").get());
 }
 
+// A norm of groups in the dtype, of values that were rounded.
+std::vector<double> normalized(nxd_dtype_t dtype) {
+  const Tensor narrow = to_bf16(of(wave(20000, 0.37F), {4, 8, 625}));
+  NXD_TEST_OK(nxd_mark_step(1));
+  const Tensor x = call("to", "dtype", narrow.get(), nullptr, "", dtype);
+  nxd_op_t* op = nullptr;
+  nxd_tensor_t* out = nullptr;
+  NXD_TEST_OK(nxd_op_create("group_norm", nullptr, &op));
+  NXD_TEST_OK(nxd_op_set_tensor(op, "input", x.get()));
+  NXD_TEST_OK(nxd_op_set_int(op, "num_groups", 2));
+  NXD_TEST_OK(nxd_op_run(op));
+  NXD_TEST_OK(nxd_op_share_tensor(op, 0, &out));
+  nxd_op_destroy(op);
+  return values(Tensor(out).get());
+}
+
 void the_mean_is_the_value(void**) {
   check_unbiased(rounded("1", "3", cast), std::vector<double>(20000, 1.001F));
   check_unbiased(rounded("1", "3", product), rounded("1", "3", exact_product));
+  check_unbiased(rounded("1", "3", [] { return normalized(NXD_DTYPE_BF16); }),
+                 rounded("1", "3", [] { return normalized(NXD_DTYPE_F32); }));
 }
 
 void a_seed_decides_on_the_bits(void**) {

@@ -35,8 +35,7 @@ GraphRounding::GraphRounding(uint64_t seed, uint64_t graph)
 
 bool GraphRounding::rounds(const RecordedNode& node) {
   const RecordedOperator& op = *node.call->op;
-  // Operators over memory reinterpret it: they round nothing.
-  const bool is_computed = op.replay && !op.is_view && !op.is_effect && !op.needs_dense_inputs;
+  const bool is_computed = op.replay && !op.is_view && !op.is_effect && !op.reinterprets_memory;
   return is_computed && !node.inputs.empty() &&
          std::any_of(node.call->results.begin(), node.call->results.end(), gives_bf16);
 }

@@ -119,10 +119,11 @@ RecordedOperator described(const c10::OperatorHandle& op) {
     out.is_effect = out.is_effect || argument.name() == "generator";
   }
   out.strides_over_memory = plain.find("as_strided") != std::string_view::npos;
+  out.reinterprets_memory = out.strides_over_memory || plain == "aten::_reshape_alias_copy" ||
+                            out.name == "aten::view_copy.dtype";
   // A group norm is given what contiguous() gives, which is a copy on the CPU and none here.
-  out.needs_dense_inputs = out.strides_over_memory || plain == "aten::_reshape_alias_copy" ||
-                           out.name == "aten::view_copy.dtype" ||
-                           plain.rfind("aten::native_group_norm", 0) == 0;
+  out.needs_dense_inputs =
+      out.reinterprets_memory || plain.rfind("aten::native_group_norm", 0) == 0;
   out.why_not_recorded = why_not(schema);
   return out;
 }

@@ -25,6 +25,8 @@ struct RecordedOperator {
   bool is_alone = false;  // an effect of the library's own that no other rank takes part in
   // Reads its inputs' memory by strides of its own.
   bool needs_dense_inputs = false;
+  // Gives what lies in its inputs' memory, in another shape or as another dtype.
+  bool reinterprets_memory = false;
   // Its strides are those of the memory behind its first input, which a view may begin elsewhere
   // in.
   bool strides_over_memory = false;
