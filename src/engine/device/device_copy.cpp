@@ -42,9 +42,10 @@ CopiedMemory& made_copied_memory(const at::Tensor& tensor) {
 }
 
 void update(const at::Tensor& tensor, CopiedMemory& memory) {
-  if (!std::exchange(memory.is_newer, false)) return;
+  if (!memory.is_newer) return;
   at::Tensor host = tensor.detach();
   memory.copy->copy_to(host);
+  memory.is_newer = false;  // not before: a copy that fails leaves the memory out of date
 }
 
 }  // namespace

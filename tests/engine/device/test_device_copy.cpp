@@ -3,9 +3,12 @@
 #include <ATen/ATen.h>
 
 #include <cmath>
+#include <initializer_list>
 #include <memory>
+#include <utility>
 #include <vector>
 
+#include "core/base/error.h"
 #include "engine/device/device_copy.h"
 #include "engine/tensor/pooled_tensor.h"
 
@@ -42,6 +45,34 @@ void a_read_keeps_the_copy(void**) {
   read_from_device(tensor);
   read_from_device(tensor);
   assert_true(reads == 1 && is_all(tensor, 2) && device_copy_of(tensor) == copy);
+}
+
+// The memory has not got the values: the next read must not take it for them.
+void a_read_that_fails_is_made_again(void**) {
+  class FailingOnce final : public DeviceCopy {
+   public:
+    void copy_to(at::Tensor& host) const override {
+      if (!std::exchange(has_failed_, true)) throw Error(NXD_ERROR_IO, "no copy this time");
+      host.fill_(2);
+    }
+
+   private:
+    mutable bool has_failed_ = false;
+  };
+  for (const bool leaves : {false, true}) {
+    const at::Tensor tensor = at::ones({3});
+    set_device_copy(tensor, std::make_shared<FailingOnce>(), true);
+    const auto read = [&] { leaves ? void(on_host(tensor)) : read_from_device(tensor); };
+    try {
+      read();
+      fail_msg("the first read failed, and nobody heard of it");
+    } catch (const Error& error) {
+      assert_int_equal(error.status(), NXD_ERROR_IO);
+    }
+    assert_true(device_copy_of(tensor) != nullptr);
+    read();
+    assert_true(is_all(tensor, 2));
+  }
 }
 
 // Afterwards the host may write, and a program takes what it has written.
@@ -105,6 +136,7 @@ void shared_memory_keeps_its_owner(void**) {
 int main() {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(a_read_keeps_the_copy),
+      cmocka_unit_test(a_read_that_fails_is_made_again),
       cmocka_unit_test(what_leaves_the_device_has_no_copy),
       cmocka_unit_test(lost_values_are_no_numbers),
       cmocka_unit_test(memory_that_others_write_has_no_copy),
