@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cstdint>
+#include <initializer_list>
 #include <map>
 #include <mutex>
 #include <tuple>
@@ -55,6 +56,15 @@ const std::string& processor_features() {
     return features.hex();
   }();
   return digest;
+}
+
+// By which Neuron's compiler makes other code of a program.
+std::string compiler_settings(const CompileCache& cache) {
+  std::string settings = text("NEURON_CC_FLAGS ", cache.options().compiler_flags, '\n');
+  for (const char* name : {"NEURON_PLATFORM_TARGET_OVERRIDE", "NEURON_LOGICAL_NC_CONFIG"}) {
+    if (const auto value = env::get(name)) settings += text(name, ' ', *value, '\n');
+  }
+  return settings;
 }
 
 }  // namespace
@@ -158,8 +168,13 @@ std::shared_ptr<PjrtExecutable> PjrtClient::compile(std::string_view stablehlo,
                                                     const PjrtOptions& options,
                                                     const CompileCache& cache) {
   const auto flags = flags_of(options);
-  if (!cache.is_on()) return compile_anew(stablehlo, flags, options.replicas);
-  const std::string key = key_of(stablehlo, options, cache);
+  std::string key;
+  try {
+    if (cache.is_on()) key = key_of(stablehlo, options, cache);
+  } catch (const Error& error) {
+    log(NXD_LOG_WARN, "compile cache: a program is not kept: ", error.what());
+  }
+  if (key.empty()) return compile_anew(stablehlo, flags, options.replicas);
   if (auto found = find(cache, key)) return found;
   const auto lock = cache.lock(key);
   // Another process may have compiled it while this one waited.
@@ -214,16 +229,22 @@ std::map<std::string, std::string> PjrtClient::flags_of(const PjrtOptions& optio
   return flags;
 }
 
+std::string PjrtClient::plugin_digest(const CompileCache& cache) {
+  const std::lock_guard<std::mutex> lock(digest_mutex_);
+  if (plugin_digest_.empty()) plugin_digest_ = cache.digest_of_file(plugin_->file());
+  return plugin_digest_;
+}
+
 std::string PjrtClient::key_of(std::string_view stablehlo, const PjrtOptions& options,
-                               const CompileCache& cache) const {
-  std::string key = text(
-      "nxd ", build_info::version(), "\n", platform_, ' ', platform_version_, ", PJRT interface ",
-      plugin_->version(), "\nplug-in ", cache.digest_of_file(plugin_->file()), "\nprocessor ",
-      processor_features(), "\nprogram ", Digest().add(stablehlo).hex(), ' ', stablehlo.size(),
-      "\nreplicas ", options.replicas, " of ", devices_.size(), " devices\n");
+                               const CompileCache& cache) {
+  std::string key = text("nxd ", build_info::version(), "\n", platform_, ' ', platform_version_,
+                         ", PJRT interface ", plugin_->version(), "\nplug-in ",
+                         plugin_digest(cache), "\nprocessor ", processor_features(), "\nprogram ",
+                         Digest().add(stablehlo).hex(), ' ', stablehlo.size(), "\nreplicas ",
+                         options.replicas, " of ", devices_.size(), " devices\n");
   for (const auto& flag : flags_of(options)) key += text(flag.first, '=', flag.second, '\n');
   if (const auto xla_flags = env::get("XLA_FLAGS")) key += text("XLA_FLAGS ", *xla_flags, '\n');
-  if (platform_ != "cpu") key += text("NEURON_CC_FLAGS ", cache.options().compiler_flags, '\n');
+  if (platform_ != "cpu") key += compiler_settings(cache);
   return key;
 }
 

@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <map>
 #include <memory>
+#include <mutex>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -66,7 +67,9 @@ class PjrtClient {
   std::shared_ptr<PjrtExecutable> find(const CompileCache& cache, const std::string& key);
   std::map<std::string, std::string> flags_of(const PjrtOptions& options) const;
   std::string key_of(std::string_view stablehlo, const PjrtOptions& options,
-                     const CompileCache& cache) const;
+                     const CompileCache& cache);
+  // Found once: an update may put another file in the place of the one that was loaded.
+  std::string plugin_digest(const CompileCache& cache);
 
   std::shared_ptr<PjrtPlugin> plugin_;
   pjrt_abi::Client* handle_ = nullptr;
@@ -75,6 +78,8 @@ class PjrtClient {
   PjrtTarget target_;
   std::shared_ptr<CustomCallPort> port_;
   std::atomic<uint64_t> compiled_ = 0, loaded_ = 0;
+  std::mutex digest_mutex_;
+  std::string plugin_digest_;  // "" before the first program that is looked up in a cache
 };
 
 }  // namespace nxd

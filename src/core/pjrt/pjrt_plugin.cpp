@@ -5,6 +5,7 @@
 #include <filesystem>
 #include <map>
 #include <mutex>
+#include <new>
 #include <utility>
 
 #include "core/pjrt/neuron_environment.h"
@@ -121,6 +122,8 @@ pjrt_abi::Error* PjrtPlugin::invoke(Slot slot, void* args, const char* action) c
   // Plug-ins are C++ inside, and let some exceptions through.
   try {
     return function(args);
+  } catch (const std::bad_alloc&) {
+    fail(NXD_ERROR_OUT_OF_MEMORY, path_, ": ", action, ": the plug-in has no memory for it");
   } catch (const std::exception& exception) {
     fail(NXD_ERROR_INTERNAL, path_, ": ", action, ": the plug-in threw ", exception.what());
   } catch (...) {

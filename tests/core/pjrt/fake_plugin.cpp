@@ -1,9 +1,11 @@
 // A PJRT plug-in that computes nothing, for errors that a real one does not make. NXD_FAKE_PJRT
 // says how it misbehaves, when it is loaded. A program's text is "ERRORS OUTPUTS", where ERRORS are
-// the codes that compile, execute, and the end of the execution give, such as "0,0,14 2".
+// the codes that compile, execute, and the end of the execution give, such as "0,0,14 2". A code of
+// -1 is an exception for want of memory.
 #include <atomic>
 #include <cstdio>
 #include <cstdlib>
+#include <new>
 #include <stdexcept>
 #include <string>
 
@@ -113,6 +115,7 @@ Error* compile(CompileArgs* args) {
   if (program->compile == 0) return nullptr;
   const int failure = program->compile;
   delete program;
+  if (failure < 0) throw std::bad_alloc();
   return error_of(failure, "compile");
 }
 

@@ -3,6 +3,8 @@
 #include <dlfcn.h>
 
 #include <filesystem>
+#include <fstream>
+#include <initializer_list>
 #include <string>
 
 #include "core/pjrt/pjrt_client.h"
@@ -127,6 +129,47 @@ void fails_with_programs(void**) {
   assert_int_equal(live_objects(path), kClient);
 }
 
+// A failure that is kept is the next compilation's, and says so; but not one for want of memory,
+// and not where Neuron's compiler is asked for other code.
+void keeps_failures_of_programs(void**) {
+  const TempDir dir;
+  const std::string path = fake(dir, "failures");
+  const auto client = nxd::PjrtClient::load(path);
+  nxd::CompileCacheOptions options;
+  options.directory = dir.path() + "/cache";
+  const nxd::CompileCache cache(options);
+  const auto is_kept = [&](const char* program, nxd_status_t status) {
+    try {
+      client->compile(program, {}, cache);
+    } catch (const nxd::Error& error) {
+      assert_int_equal(error.status(), status);
+      return std::string(error.what()).find("--retry_failed_compilation") != std::string::npos;
+    }
+    fail_msg("%s was compiled", program);
+    return false;
+  };
+  for (int i = 0; i < 2; ++i) {
+    assert_int_equal(is_kept("3,0,0 1", NXD_ERROR_INVALID_ARGUMENT), i);
+    assert_false(is_kept("-1,0,0 1", NXD_ERROR_OUT_OF_MEMORY));
+  }
+  for (const char* name : {"NEURON_PLATFORM_TARGET_OVERRIDE", "NEURON_LOGICAL_NC_CONFIG"}) {
+    ::setenv(name, "1", 1);
+    assert_false(is_kept("3,0,0 1", NXD_ERROR_INVALID_ARGUMENT));
+    ::unsetenv(name);
+    assert_true(is_kept("3,0,0 1", NXD_ERROR_INVALID_ARGUMENT));
+  }
+  // An update of the plug-in is for the processes that load it.
+  std::filesystem::remove(path);
+  assert_true(is_kept("3,0,0 1", NXD_ERROR_INVALID_ARGUMENT));
+  std::ofstream(path) << "another";
+  assert_true(is_kept("3,0,0 1", NXD_ERROR_INVALID_ARGUMENT));
+  // A plug-in whose file is gone before the first program compiles, and keeps nothing.
+  const std::string gone = fake(dir, "gone");
+  const auto other = nxd::PjrtClient::load(gone);
+  std::filesystem::remove(gone);
+  assert_int_equal(other->compile("0,0,0 1", {}, cache)->num_outputs(), 1);
+}
+
 void fails_with_buffers(void**) {
   const TempDir dir;
   const std::string path = fake(dir, "buffers");
@@ -156,7 +199,8 @@ int main() {
   const CMUnitTest tests[] = {
       cmocka_unit_test(rejects_libraries),       cmocka_unit_test(fails_with_plugins),
       cmocka_unit_test(creates_without_options), cmocka_unit_test(sorts_the_devices_of_neuron),
-      cmocka_unit_test(fails_with_programs),     cmocka_unit_test(fails_with_buffers),
+      cmocka_unit_test(fails_with_programs),     cmocka_unit_test(keeps_failures_of_programs),
+      cmocka_unit_test(fails_with_buffers),
   };
   return cmocka_run_group_tests(tests, nullptr, nullptr);
 }
