@@ -19,6 +19,13 @@ bool says_wrong_order(std::string_view message) {
          message.find("has been modified by an inplace operation") != std::string_view::npos;
 }
 
+// Numbers that no dtype holds, and sizes of a view that its elements do not fill.
+bool says_bad_argument(std::string_view message) {
+  return message.find("without overflow") != std::string_view::npos ||
+         message.find("is invalid for input of size") != std::string_view::npos ||
+         message.find("only one dimension can be inferred") != std::string_view::npos;
+}
+
 nxd_status_t status_of(const c10::Error& error) {
   const std::string_view message = error.what_without_backtrace();
   if (dynamic_cast<const c10::OutOfMemoryError*>(&error) || compat::says_out_of_memory(message)) {
@@ -50,13 +57,11 @@ void rethrow_translated() {
     throw Error(NXD_ERROR_INVALID_ARGUMENT, e.what());
   } catch (const std::runtime_error& e) {
     // Nodes that have freed what they saved, or have no derivative, throw no c10::Error, nor do
-    // casts of numbers.
+    // casts of numbers, nor views to other sizes in libtorch 1.13.
     const std::string_view message = e.what();
     if (says_wrong_order(message)) throw Error(NXD_ERROR_INVALID_STATE, e.what());
     if (compat::says_not_implemented(message)) throw Error(NXD_ERROR_UNSUPPORTED, e.what());
-    if (message.find("without overflow") != std::string_view::npos) {
-      throw Error(NXD_ERROR_INVALID_ARGUMENT, e.what());
-    }
+    if (says_bad_argument(message)) throw Error(NXD_ERROR_INVALID_ARGUMENT, e.what());
     throw;
   }
 }

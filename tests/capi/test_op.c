@@ -374,6 +374,21 @@ static void numbers_that_do_not_fit(void** state) {
   nxd_tensor_destroy(integers);
 }
 
+/* Nor does libtorch 1.13 here. */
+static void sizes_that_do_not_fit(void** state) {
+  (void)state;
+  nxd_tensor_t* two = vector_i64(2, (const int64_t[]){1, 2});
+  nxd_op_t* op = NULL;
+  OK(nxd_op_create("reshape", "", &op));
+  OK(nxd_op_set_tensor(op, "self", two));
+  OK(nxd_op_set_ints(op, "shape", (const int64_t[]){3}, 1));
+  REFUSED(nxd_op_run(op), NXD_ERROR_INVALID_ARGUMENT, "is invalid for input of size 2");
+  OK(nxd_op_set_ints(op, "shape", (const int64_t[]){-1, -1}, 2));
+  REFUSED(nxd_op_run(op), NXD_ERROR_INVALID_ARGUMENT, "only one dimension");
+  nxd_op_destroy(op);
+  nxd_tensor_destroy(two);
+}
+
 int main(void) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(softmax_with_a_dimension_and_a_dtype),
@@ -388,6 +403,7 @@ int main(void) {
       cmocka_unit_test(what_a_device_or_dtype_lacks_is_unsupported),
       cmocka_unit_test(operators_run_on_many_threads),
       cmocka_unit_test(numbers_that_do_not_fit),
+      cmocka_unit_test(sizes_that_do_not_fit),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
 }
