@@ -168,6 +168,56 @@ void batches_that_differ(void**) {
   });
 }
 
+std::vector<Tensor> many_rows(int64_t count) {
+  const std::vector<float> data(static_cast<size_t>(count * kFeatures), 0.5F);
+  const int64_t shape[] = {count, kFeatures};
+  nxd_tensor_t* x = nullptr;
+  NXD_TEST_OK(
+      nxd_tensor_from_data(data.data(), data.size() * sizeof(float), shape, 2, NXD_DTYPE_F32, &x));
+  std::vector<Tensor> batch;
+  batch.emplace_back(x);
+  return batch;
+}
+
+// A trace that one rank's callback ends leaves the others' stages fit for the shapes of before.
+void traces_that_fail(void**) {
+  on_pipeline_ranks({1, 2, 1}, [](nxd_context_t* ctx, int rank) {
+    bool fails = false;
+    const Module model = callback_module(ctx, "Root",
+                                         [&](nxd_module_t* self, const Handles& inputs,
+                                             nxd_tensor_t** outputs, size_t) -> nxd_status_t {
+                                           if (fails) {
+                                             nxd_set_last_error(NXD_ERROR_USER, "no more");
+                                             return NXD_ERROR_USER;
+                                           }
+                                           Tensor x, y, loss;
+                                           NXD_TEST_TRY(call_child(self, "a", inputs, x));
+                                           NXD_TEST_TRY(call_child(self, "b", {x.get()}, y));
+                                           NXD_TEST_TRY(call_op("mean", "", {y.get()}, loss));
+                                           outputs[0] = loss.release();
+                                           return NXD_OK;
+                                         });
+    add_child(model, "a", layer_pair(ctx));
+    add_child(model, "b", layer_pair(ctx));
+    NXD_TEST_OK(nxd_module_initialize(model.get(), 5));
+    const Pipeline pp = cut(model.get());
+    if (!pp) return;
+    const double before = train(pp.get());
+    const std::vector<Tensor> batch = many_rows(1024);
+    for (const int failing : {0, 1}) {
+      fails = rank == failing;
+      double loss = NAN;
+      NXD_TEST_REFUSED(nxd_pp_run_train(pp.get(), handles(batch).data(), 1, &loss), NXD_ERROR_USER,
+                       "no more");
+      fails = false;
+      NXD_TEST_CHECK(train(pp.get()) == before);
+      NXD_TEST_OK(nxd_pp_run_train(pp.get(), handles(batch).data(), 1, &loss));
+      NXD_TEST_CHECK(std::isfinite(loss));
+      NXD_TEST_CHECK(train(pp.get()) == before);
+    }
+  });
+}
+
 // The order that is right: padded, then cut, the model has the loss of one that has no padding.
 void padded_before(void**) {
   on_pipeline_ranks({2, 2, 1}, [](nxd_context_t* ctx, int) {
@@ -181,9 +231,9 @@ void padded_before(void**) {
 }  // namespace
 
 int main(void) {
-  const CMUnitTest tests[] = {cmocka_unit_test(shapes_stay), cmocka_unit_test(ranks_that_differ),
-                              cmocka_unit_test(complex_values),
-                              cmocka_unit_test(batches_that_differ),
-                              cmocka_unit_test(padded_before)};
+  const CMUnitTest tests[] = {
+      cmocka_unit_test(shapes_stay),      cmocka_unit_test(ranks_that_differ),
+      cmocka_unit_test(complex_values),   cmocka_unit_test(batches_that_differ),
+      cmocka_unit_test(traces_that_fail), cmocka_unit_test(padded_before)};
   return cmocka_run_group_tests(tests, nullptr, nullptr);
 }

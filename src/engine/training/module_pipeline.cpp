@@ -89,7 +89,7 @@ std::shared_ptr<ModulePipeline> ModulePipeline::create(std::shared_ptr<Module> r
   try {
     self.reset(new ModulePipeline(std::move(root), std::move(options)));
     self->traced_ = self->check_inputs(inputs);
-    const auto graph = self->trace_for(inputs);
+    const auto graph = self->trace_for(inputs, *self->traced_);
     self->find_cuts(*graph);
     self->keep_texts(*graph);
     if (!self->options_.trace_path.empty() && context->rank() == 0) {
@@ -133,12 +133,13 @@ ModulePipeline::Signature ModulePipeline::check_inputs(const Module::Tensors& in
   return signature;
 }
 
-std::shared_ptr<const Graph> ModulePipeline::trace_for(const Module::Tensors& inputs) const {
+std::shared_ptr<const Graph> ModulePipeline::trace_for(const Module::Tensors& inputs,
+                                                       const Signature& signature) const {
   Module::Tensors examples(inputs.size());
   for (size_t i = 0; i < inputs.size(); ++i) {
     if (!inputs[i].defined()) continue;
     examples[i] =
-        at::empty(traced_.shapes[i], inputs[i].options().device(at::kMeta).requires_grad(false));
+        at::empty(signature.shapes[i], inputs[i].options().device(at::kMeta).requires_grad(false));
   }
   return std::make_shared<const Graph>(
       trace(root_, examples, options_.num_outputs, options_.trace));
@@ -222,20 +223,17 @@ void ModulePipeline::prepare(const Module::Tensors& inputs, bool training) {
   add_sizes(proposal, inputs, training);
   agree_on_run([&] { pipeline_->agree_on_run(proposal); });
   if (signature == traced_) return;
-  std::swap(traced_, signature);
-  try {
-    agree_on_run([&] {
-      agree_on(Proposal(context()->rank()).attempt([&] {
-        const auto graph = trace_for(inputs);
-        stages_->reshape(graph, partition_at(*graph, options_.cuts), loss_of(*graph));
-        keep_texts(*graph);
-      }));
-    });
-  } catch (...) {
-    traced_ = signature;
-    throw;
-  }
+  // Where some ranks fail, others have the new stages already: whatever comes next is traced anew.
+  traced_.reset();
+  agree_on_run([&] {
+    agree_on(Proposal(context()->rank()).attempt([&] {
+      const auto graph = trace_for(inputs, signature);
+      stages_->reshape(graph, partition_at(*graph, options_.cuts), loss_of(*graph));
+      keep_texts(*graph);
+    }));
+  });
   pipeline_->reshape();
+  traced_ = std::move(signature);
 }
 
 // A run that all ranks of this pipeline reject. Other data-parallel copies count tokens first, then

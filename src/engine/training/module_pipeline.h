@@ -2,6 +2,7 @@
 
 #include <functional>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -81,7 +82,8 @@ class ModulePipeline {
   ModulePipeline(std::shared_ptr<Module> root, ModulePipelineOptions options);
   const std::shared_ptr<Context>& context() const { return root_->context(); }
   Signature check_inputs(const Module::Tensors& inputs) const;
-  std::shared_ptr<const Graph> trace_for(const Module::Tensors& inputs) const;
+  std::shared_ptr<const Graph> trace_for(const Module::Tensors& inputs,
+                                         const Signature& signature) const;
   void find_cuts(const Graph& graph);
   size_t loss_of(const Graph& graph) const;
   void keep_texts(const Graph& graph);
@@ -98,7 +100,7 @@ class ModulePipeline {
 
   std::shared_ptr<Module> root_;
   ModulePipelineOptions options_;
-  Signature traced_;
+  std::optional<Signature> traced_;  // what the stages fit; none behind a failed trace
   std::shared_ptr<ModuleStages> stages_;
   std::unique_ptr<Pipeline> pipeline_;
   std::shared_ptr<Module> local_;
