@@ -225,6 +225,42 @@ void clipping(void**) {
       nullptr);
 }
 
+// A replicated parameter counts once in each layout, whichever it was made in, or before any.
+void other_layouts(void**) {
+  nxd_test_run_ranks(
+      2, 0,
+      [](nxd_context_t* ctx, int, int, void*) {
+        const auto lay_out = [ctx](int tensor) {
+          nxd_parallel_options_t options = NXD_PARALLEL_OPTIONS_INIT;
+          options.tensor_parallel_size = tensor;
+          NXD_TEST_OK(nxd_init_model_parallel(ctx, &options));
+        };
+        const auto check_norm = [](const Module& module) {
+          nxd_parameter_t* parameter = nullptr;
+          NXD_TEST_OK(nxd_module_find_parameter(module.get(), "w", &parameter));
+          set_grad(parameter, {3, 4}, {2});
+          nxd_finish_options_t options = clip_to(0.5);
+          options.data_parallel_reduce = NXD_REDUCE_AVG;
+          double norm = 0;
+          NXD_TEST_OK(nxd_finish_grads(module.get(), &options, &norm));
+          NXD_TEST_CHECK(norm == 5);
+        };
+        const Module before = make_container(ctx), within = make_container(ctx);
+        add(before.get(), "w", {2}, 0);
+        lay_out(2);
+        add(within.get(), "w", {2}, 0);
+        for (const int tensor : {1, 2}) {
+          check_norm(before);
+          check_norm(within);
+          NXD_TEST_OK(nxd_destroy_model_parallel(ctx));
+          lay_out(tensor);
+        }
+        check_norm(before);
+        check_norm(within);
+      },
+      nullptr);
+}
+
 void not_finite(void**) {
   for (const float bad :
        {std::numeric_limits<float>::quiet_NaN(), std::numeric_limits<float>::infinity()}) {
@@ -306,8 +342,8 @@ int main() {
   const CMUnitTest tests[] = {
       cmocka_unit_test(against_nxd_core), cmocka_unit_test(small_golden),
       cmocka_unit_test(norm_types),       cmocka_unit_test(data_parallel),
-      cmocka_unit_test(clipping),         cmocka_unit_test(not_finite),
-      cmocka_unit_test(bad_arguments),
+      cmocka_unit_test(clipping),         cmocka_unit_test(other_layouts),
+      cmocka_unit_test(not_finite),       cmocka_unit_test(bad_arguments),
   };
   return cmocka_run_group_tests(tests, nullptr, nullptr);
 }

@@ -142,13 +142,14 @@ void sum_over_gradient_groups(ParameterSource& source, const std::vector<Gradien
 // all. over_data: data-parallel ranks have parts of one copy of the model.
 double joined_norm_of(const ParameterSource& source, const std::vector<GradientSpan>& spans,
                       bool over_data, double type) {
+  const OptimizerGroups& groups = source.groups();
   double total = 0;
   for (const GradientSpan& span : spans) {
-    if (!source.info(span.parameter).counts_in_norm) continue;
+    if (!counts_in_norm(source.info(span.parameter), groups)) continue;
     total = joined_norm(total, part_of_norm(span.dtype, span.count, span.data, type), type);
     if (std::isnan(total)) break;
   }
-  return norm_over_ranks(source.groups(), over_data, total, type);
+  return norm_over_ranks(groups, over_data, total, type);
 }
 
 // The gradients that this rank has.

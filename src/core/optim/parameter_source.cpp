@@ -27,6 +27,11 @@ OptimizerGroups groups_of_layout(const Context& context) {
   return groups;
 }
 
+bool counts_in_norm(const ParameterInfo& info, const OptimizerGroups& groups) {
+  const bool is_first = !groups.tensor || groups.tensor->rank() == 0;
+  return info.counts_in_norm && (!info.is_whole || is_first);
+}
+
 std::unique_ptr<StepRecorder> ParameterSource::make_step_recorder() { return nullptr; }
 
 std::optional<std::vector<std::string>> ParameterSource::names_of_model() const {

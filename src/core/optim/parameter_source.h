@@ -23,6 +23,9 @@ struct ParameterInfo {
   std::shared_ptr<ProcessGroup> gradient_group;
   // One of the ranks that hold the same elements counts them in norms.
   bool counts_in_norm = true;
+  // Each tensor-parallel rank has all of it, and the first one counts it: that of the layout of
+  // now, which may be younger than the parameter.
+  bool is_whole = false;
   DenseOrder order{};               // in which dimensions lie in memory
   std::optional<ShardSpec> in_c{};  // the shard in C order, where that is another
 
@@ -54,6 +57,9 @@ struct OptimizerGroups {
 class Context;
 // The groups of the layout; none without one.
 OptimizerGroups groups_of_layout(const Context& context);
+
+// True on the rank that counts the parameter in norms.
+bool counts_in_norm(const ParameterInfo& info, const OptimizerGroups& groups);
 
 class StepRecorder;
 

@@ -29,7 +29,6 @@ ShardSpec::Range own_features(const ProcessGroup& group, int64_t features) {
 }
 
 void mark_replicated(Parameter& parameter, const GroupRef& group, bool sequence_parallel) {
-  parameter.set_counts_in_norm(group->rank() == 0);
   if (sequence_parallel && group->size() > 1) parameter.set_gradient_group(group);
 }
 

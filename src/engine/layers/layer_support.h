@@ -20,8 +20,7 @@ ShardSpec vocabulary_shard(ShardSpec::Shape shape, const ProcessGroup& group);
 // A rank's part of features that need not divide by the ranks, of which each has some.
 ShardSpec::Range own_features(const ProcessGroup& group, int64_t features);
 
-// Marks a replicated parameter: one rank of the group counts it in norms, and with sequence
-// parallelism its gradient is summed over the group.
+// Marks a replicated parameter: with sequence parallelism its gradient is summed over the group.
 void mark_replicated(Parameter& parameter, const GroupRef& group, bool sequence_parallel);
 
 // Fails, on all ranks, unless ids are from 0 to below limit: "LAYER: EXPECTED 0 to 9, got 12".

@@ -51,8 +51,9 @@ class Parameter : public std::enable_shared_from_this<Parameter> {
     gradient_group_ = std::move(group);
   }
 
-  // True if this rank counts the parameter in norms over its tensor-parallel group: of ranks that
-  // hold the same elements one counts them.
+  // False where another rank counts the same elements in norms, as one of those that share a key
+  // head or the first stage of several does. A replicated parameter needs it not: see
+  // ParameterInfo::is_whole.
   bool counts_in_norm() const { return counts_in_norm_; }
   void set_counts_in_norm(bool counts) { counts_in_norm_ = counts; }
 

@@ -37,7 +37,8 @@ ModuleParameters::ModuleParameters(std::shared_ptr<Module> root) : root_(std::mo
                  dtype,
                  parameter.shard(),
                  parameter.gradient_group(),
-                 parameter.counts_in_norm()};
+                 parameter.counts_in_norm(),
+                 parameter.shard().dim() < 0};
     slots_.push_back(std::move(slot));
   }
 }

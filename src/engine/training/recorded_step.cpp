@@ -306,10 +306,11 @@ DeviceValuePtr RecordedStep::joined_norm_of(const std::vector<Gradient>& gradien
   call.results = {at::empty({}, meta_options(at::kDouble))};
   std::vector<DeviceValuePtr> inputs;
   // Ranks that have the same parameters have the same graph, whichever counts them.
+  const OptimizerGroups& groups = source_.groups();
   std::vector<double> counts;
   for (const Gradient& gradient : gradients) {
     inputs.push_back(value_of(*gradient.tensor));
-    counts.push_back(source_.info(gradient.parameter).counts_in_norm ? 1 : 0);
+    counts.push_back(counts_in_norm(source_.info(gradient.parameter), groups) ? 1 : 0);
   }
   if (!inputs.empty()) inputs.push_back(vector_on_device(counts));
   call.function = [type](const std::vector<at::Tensor>& in) {
