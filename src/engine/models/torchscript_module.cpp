@@ -7,11 +7,13 @@
 #include <torch/csrc/jit/runtime/graph_executor.h>
 #include <torch/csrc/jit/serialization/import.h>
 
+#include <functional>
 #include <map>
 #include <optional>
 #include <utility>
 #include <vector>
 
+#include "core/base/log.h"
 #include "core/checkpoint/file.h"
 #include "engine/layers/caller_parameter.h"
 #include "engine/models/torchscript_casts.h"
@@ -87,6 +89,8 @@ class TorchscriptModule : public Module, public BufferHolder, public AttributeHo
   // Parameters, buffers and modes go into the slots of the file's objects, with all below; other
   // tensors there move to the device.
   void fill_slots(at::Device device);
+  // Parameters out of there again.
+  void empty_slots();
   // The same with values of their own, to be saved; they hold nothing of the parameters' memory.
   using Copies = std::map<const Parameter*, at::Tensor>;
   void fill_slots_with_copies(Copies& copies);
@@ -106,6 +110,7 @@ class TorchscriptModule : public Module, public BufferHolder, public AttributeHo
   void add_parameters(const LayerContext& at, Owners& owners);
   void add_children(const LayerContext& at, Known& known);
   void put_held(const HeldParameter& held, const at::Tensor& value);
+  void put_parameters(const std::function<at::Tensor(const std::string&, Parameter&)>& value_of);
   void move_attributes(at::Device device);
   void read_code();
   TorchscriptModule* module_at(const TorchscriptForward::Path& path);
@@ -117,6 +122,7 @@ class TorchscriptModule : public Module, public BufferHolder, public AttributeHo
   void take_buffers();
 
   jit::Module script_;
+  const at::Tensor nothing_ = at::empty({0});
   std::string site_;
   std::unique_ptr<TorchscriptForward> code_;
   std::vector<TorchscriptModule*> callees_;   // of the calls that are made here: of this tree
@@ -294,17 +300,33 @@ void TorchscriptModule::read_code() {
   for (const auto& path : code_->branch_paths()) branches_.push_back(module_at(path));
 }
 
-void TorchscriptModule::fill_slots(at::Device device) {
+void TorchscriptModule::put_parameters(
+    const std::function<at::Tensor(const std::string&, Parameter&)>& value_of) {
   for (const auto& [name, parameter] : parameters()) {
-    parameter->check_complete();
-    script_.setattr(name, parameter->tensor());
+    script_.setattr(name, value_of(name, *parameter));
   }
-  for (const HeldParameter& held : held_) put_held(held, held.parameter->tensor());
+  for (const HeldParameter& held : held_) {
+    put_held(held, value_of(held.parameter->canonical_name(), *held.parameter));
+  }
+}
+
+void TorchscriptModule::fill_slots(at::Device device) {
+  put_parameters([](const std::string&, Parameter& parameter) {
+    parameter.check_complete();
+    return parameter.tensor();
+  });
   for (const NamedBuffer& own : own_buffers()) script_.setattr(own.name, own.buffer->value);
   move_attributes(device);
   if (script_.hasattr("training")) script_.setattr("training", training());
   for (const auto& [name, child] : children()) {
     static_cast<TorchscriptModule&>(*child).fill_slots(device);
+  }
+}
+
+void TorchscriptModule::empty_slots() {
+  put_parameters([this](const std::string&, Parameter&) { return nothing_; });
+  for (const auto& [name, child] : children()) {
+    static_cast<TorchscriptModule&>(*child).empty_slots();
   }
 }
 
@@ -324,12 +346,9 @@ at::Tensor copy_for(const std::string& name, const Parameter& parameter,
 }
 
 void TorchscriptModule::fill_slots_with_copies(Copies& copies) {
-  for (const auto& [name, parameter] : parameters()) {
-    script_.setattr(name, copy_for(name, *parameter, copies));
-  }
-  for (const HeldParameter& held : held_) {
-    put_held(held, copy_for(held.parameter->canonical_name(), *held.parameter, copies));
-  }
+  put_parameters([&](const std::string& name, Parameter& parameter) {
+    return copy_for(name, parameter, copies);
+  });
   for (const NamedBuffer& own : own_buffers()) {
     script_.setattr(own.name, own.buffer->value.to(at::kCPU).clone());
   }
@@ -439,12 +458,37 @@ Tensors TorchscriptModule::run(const Tensors& inputs, size_t n_outputs, at::Devi
   return std::move(outputs.tensors);
 }
 
+// Empties the slots of a tree behind the outermost use of it, whose code may read a submodule's
+// parameters after it has called that: a slot would keep the memory of a parameter that has moved
+// since, or of which another stage has the values.
+class SlotsInUse {
+ public:
+  explicit SlotsInUse(TorchscriptModule& root) : root_(root) { ++uses_; }
+  ~SlotsInUse() {
+    if (--uses_ > 0) return;
+    try {
+      root_.empty_slots();
+    } catch (const std::exception& e) {
+      log(NXD_LOG_WARN, root_.class_name(), ": values stay in memory until a forward: ", e.what());
+    }
+  }
+  SlotsInUse(const SlotsInUse&) = delete;
+  SlotsInUse& operator=(const SlotsInUse&) = delete;
+
+ private:
+  TorchscriptModule& root_;
+  static thread_local int uses_;
+};
+
+thread_local int SlotsInUse::uses_ = 0;
+
 Tensors TorchscriptModule::forward(const Tensors& inputs, size_t n_outputs) {
   if (!random_.empty() && training()) {
     fail(NXD_ERROR_UNSUPPORTED, class_name(), ": ", random_, " draws random numbers of libtorch's ",
          "own, which no layout of ranks repeats; train with its probability 0, or evaluate");
   }
   const at::Device device = device_of_run(*this, inputs);
+  const SlotsInUse slots(*this);
   fill_slots(device);
   if (is_tracing()) {
     // Each run makes the changes that a trace makes.
@@ -502,6 +546,7 @@ std::shared_ptr<Module> load_torchscript(const std::shared_ptr<Context>& context
   auto root = std::make_shared<TorchscriptModule>(LayerContext{.context = context},
                                                   std::move(script), known);
   root->find_held(known.owners);
+  root->empty_slots();
   find_random(*root);
   warn_of_casts(root->script());
   return root;
@@ -513,6 +558,7 @@ void save_torchscript(Module& root, const std::string& path) {
                  root.class_name());
   const at::NoGradGuard no_grad;
   TorchscriptModule::Copies copies;
+  const SlotsInUse slots(*module);
   module->fill_slots_with_copies(copies);
   TextWriter out;
   module->script().save(out);

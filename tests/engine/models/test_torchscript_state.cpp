@@ -1,9 +1,13 @@
 // TorchScript modules as objects: modes of the file, submodules of two names, tensors that share
 // memory, statistics of batches; and objects, indices, states and devices in their code.
+// Before the rest, which defines fail().
+#include "capi/engine_handles.h"
+
 #include <torch/csrc/jit/serialization/import.h>
 
 #include "core/base/log.h"
 #include "engine/models/torchscript_casts.h"
+#include "engine/module/module_tree.h"
 
 #include "capi/pipeline_support.h"
 #include "support/torchscript_file.h"
@@ -103,6 +107,55 @@ void submodules_of_two_names(void**) {
     NXD_TEST_OK(nxd_module_load_safetensors(again.get(), weights.c_str(), 1, nullptr));
     check_values("loaded", run(again.get(), x), want[2], 1e-12);
     return 0;
+  });
+}
+
+jit::Module two_linears() {
+  jit::Module made("__torch__.TwoLinears");
+  made.register_module("first", linear("First", 6, 6, at::kDouble));
+  made.register_module("second", linear("Second", 6, 6, at::kDouble));
+  made.define(R"(
+    def forward(self, x: Tensor) -> Tensor:
+      y = self.second.forward(torch.tanh(self.first.forward(x)))
+      return torch.mean(y * y) + torch.mean(self.first.weight)
+  )");
+  return made;
+}
+
+using Weak = c10::weak_intrusive_ptr<c10::TensorImpl>;
+
+// The tensors that the model's parameters have, by name, which this does not keep.
+std::map<std::string, Weak> values_now(nxd_module_t* model) {
+  std::map<std::string, Weak> out;
+  for (const nxd::NamedParameter& entry : nxd::named_parameters(*model->value)) {
+    out.emplace(entry.name, Weak(entry.parameter->tensor().getIntrusivePtr()));
+  }
+  return out;
+}
+
+// Nothing keeps values that a parameter does not have any more: cut away, or cast.
+void values_that_have_gone(void**) {
+  const File file(two_linears());
+  PipelineLayout two;
+  two.pp = 2;
+  on_pipeline_ranks(two, [&](nxd_context_t* ctx, int rank) {
+    const Module model = load(ctx, file.path), whole = load(ctx, file.path);
+    std::vector<Tensor> batch;
+    batch.push_back(rows(0, 4));
+    NXD_TEST_CHECK(run(model.get(), batch[0]).size() == 1);
+    const auto before = values_now(model.get());
+    const Pipeline pp = make_two_stages(model.get(), batch, "first", 1);
+    if (!pp) return;
+    double loss = NAN;
+    NXD_TEST_OK(nxd_pp_run_train(pp.get(), handles(batch).data(), 1, &loss));
+    for (const auto& [name, value] : before) {
+      const bool is_own = name == "first.weight" || (name[0] == 'f') == (rank == 0);
+      NXD_TEST_CHECK(value.expired() == !is_own);
+    }
+    NXD_TEST_CHECK(run(whole.get(), batch[0]).size() == 1);
+    const auto wide = values_now(whole.get());
+    NXD_TEST_OK(nxd_module_cast(whole.get(), NXD_DTYPE_F32));
+    for (const auto& [name, value] : wide) NXD_TEST_CHECK(value.expired());
   });
 }
 
@@ -324,15 +377,11 @@ void casts_in_code(void**) {
 
 int main(void) {
   const CMUnitTest tests[] = {
-      cmocka_unit_test(modes_of_the_file),
-      cmocka_unit_test(submodules_of_two_names),
-      cmocka_unit_test(buffers_of_two_stages),
-      cmocka_unit_test(statistics_of_batches),
-      cmocka_unit_test(other_views),
-      cmocka_unit_test(cut_between_any_code),
-      cmocka_unit_test(named_devices),
-      cmocka_unit_test(casts_in_code),
-      cmocka_unit_test(recomputed_complex_numbers),
+      cmocka_unit_test(modes_of_the_file),     cmocka_unit_test(submodules_of_two_names),
+      cmocka_unit_test(values_that_have_gone), cmocka_unit_test(buffers_of_two_stages),
+      cmocka_unit_test(statistics_of_batches), cmocka_unit_test(other_views),
+      cmocka_unit_test(cut_between_any_code),  cmocka_unit_test(named_devices),
+      cmocka_unit_test(casts_in_code),         cmocka_unit_test(recomputed_complex_numbers),
   };
   return cmocka_run_group_tests(tests, nullptr, nullptr);
 }
