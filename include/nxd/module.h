@@ -66,7 +66,8 @@ NXD_API void nxd_module_destroy(nxd_module_t* module);
 /** [local] Adds a child; the parent keeps it alive.
  *
  *  @param name   no dots, not empty, not taken by another child or parameter.
- *  @return NXD_OK; INVALID_ARGUMENT (name taken, other context, or a cycle).
+ *  @return NXD_OK; INVALID_ARGUMENT (name taken, other context, or a cycle; a parent that is of a
+ *          TorchScript file, which says what it has).
  *  @since 0.1 */
 NXD_API nxd_status_t nxd_module_add_child(nxd_module_t* parent, const char* name,
                                           nxd_module_t* child);
@@ -98,6 +99,7 @@ NXD_API nxd_status_t nxd_parameter_options_init(nxd_parameter_options_t* options
  *
  *  @param global_shape  sizes of the whole parameter; a split dimension must divide.
  *  @param[out] out_parameter  borrowed from the module; may be NULL.
+ *  @return as nxd_module_add_child; INVALID_ARGUMENT too for a shape or options out of range.
  *  @since 0.1 */
 NXD_API nxd_status_t nxd_module_add_parameter(nxd_module_t* module, const char* name,
                                               const int64_t* global_shape, int32_t ndim,

@@ -155,6 +155,7 @@ TorchscriptModule::TorchscriptModule(const LayerContext& at, jit::Module script,
   }
   add_children(at, known);
   if (!forward_name(script_).empty()) read_code();
+  close();
 }
 
 void TorchscriptModule::add_children(const LayerContext& at, Known& known) {

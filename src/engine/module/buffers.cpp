@@ -87,6 +87,7 @@ void add_buffer(Module& module, const std::string& name, const at::Tensor& value
   auto* holder = dynamic_cast<BufferHolder*>(&module);
   check_argument(holder != nullptr, "module: expected one of nxd_module_create, as a built-in ",
                  module.class_name(), " has no buffers");
+  module.check_open(name);
   check_argument(!name.empty() && name.find('.') == std::string::npos,
                  "name: expected a name that is not empty and has no dot, got \"", name, "\"");
   check_argument(!holder->has_buffer(name) && !is_taken(module.children(), name) &&

@@ -70,7 +70,13 @@ void Module::set_training(bool training) {
   for (const auto& [name, child] : children_) child->set_training(training);
 }
 
+void Module::check_open(const std::string& name) const {
+  check_argument(!is_closed_, class_name_, ": nothing is added to a module that has its forward ",
+                 "from a file, got \"", name, "\"; make both children of another module");
+}
+
 void Module::check_name(const std::string& name) const {
+  check_open(name);
   check_argument(!name.empty() && name.find('.') == std::string::npos,
                  "name: expected a name that is not empty and has no dot, got \"", name, "\"");
   const auto taken = [&](const auto& entry) { return entry.first == name; };

@@ -60,6 +60,10 @@ class Module : public std::enable_shared_from_this<Module> {
   // Names are free of dots, not empty, and unique among children and parameters.
   void add_child(const std::string& name, std::shared_ptr<Module> child);
   Parameter& add_parameter(const std::string& name, std::shared_ptr<Parameter> parameter);
+  // From now on nothing is added: the forward finds what it has by other means than this tree.
+  void close() { is_closed_ = true; }
+  // INVALID_ARGUMENT for a closed module, with the name that was to be added.
+  void check_open(const std::string& name) const;
   // Makes a parameter of this module another name of the owner's.
   void alias_parameter(const std::string& name, std::shared_ptr<Parameter> owner);
 
@@ -114,6 +118,7 @@ class Module : public std::enable_shared_from_this<Module> {
   bool training_ = true;
   bool recomputes_ = false;
   bool names_outputs_ = false;
+  bool is_closed_ = false;
   std::vector<std::string> output_paths_;
   Named<std::shared_ptr<Module>> children_;
   Named<std::shared_ptr<Parameter>> parameters_;

@@ -430,6 +430,17 @@ void refused(void**) {
     NXD_TEST_REFUSED(nxd_model_save_torchscript(own.get(), text.c_str()), argument, "Own");
     NXD_TEST_REFUSED(nxd_model_save_torchscript(raises.get(), "/nowhere/x.pt"), NXD_ERROR_IO,
                      "nowhere");
+    // The code finds nothing that its file does not have.
+    const int64_t shape[] = {2};
+    nxd_module_t* const closed = takes_flag.get();
+    NXD_TEST_REFUSED(nxd_module_add_child(closed, "more", own.get()), argument, "Flag: nothing is");
+    NXD_TEST_REFUSED(nxd_module_add_parameter(closed, "more", shape, 1, nullptr, nullptr), argument,
+                     "Flag: nothing is");
+    NXD_TEST_REFUSED(nxd_module_add_buffer(closed, "more", x.get(), 1), argument,
+                     "Flag: nothing is");
+    NXD_TEST_OK(nxd_module_add_child(own.get(), "part", closed));
+    NXD_TEST_OK(nxd_module_forward(closed, inputs, 1, &y, 1));
+    nxd_tensor_destroy(y);
     return 0;
   });
 }

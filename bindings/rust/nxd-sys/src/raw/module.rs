@@ -154,7 +154,8 @@ extern "C" {
     /// [local] Adds a child; the parent keeps it alive.
     ///
     /// @param name   no dots, not empty, not taken by another child or parameter.
-    /// @return NXD_OK; INVALID_ARGUMENT (name taken, other context, or a cycle).
+    /// @return NXD_OK; INVALID_ARGUMENT (name taken, other context, or a cycle; a parent that is of a
+    /// TorchScript file, which says what it has).
     /// @since 0.1
     pub fn nxd_module_add_child(parent: *mut nxd_module_t, name: *const c_char, child: *mut nxd_module_t) -> nxd_status_t;
 
@@ -166,6 +167,7 @@ extern "C" {
     ///
     /// @param global_shape  sizes of the whole parameter; a split dimension must divide.
     /// @param[out] out_parameter  borrowed from the module; may be NULL.
+    /// @return as nxd_module_add_child; INVALID_ARGUMENT too for a shape or options out of range.
     /// @since 0.1
     pub fn nxd_module_add_parameter(module: *mut nxd_module_t, name: *const c_char, global_shape: *const i64, ndim: i32, options: *const nxd_parameter_options_t, out_parameter: *mut *mut nxd_parameter_t) -> nxd_status_t;
 
