@@ -255,6 +255,52 @@ void saved_states(void**) {
   }
 }
 
+// A parameter that one tensor-parallel rank did not use counts as zeros there, whatever lies in its
+// gradient from before, also where that rank has no data-parallel peer.
+void unused_on_one_rank(void**) {
+  for (const Split& split :
+       {Split{2, 1, 1, 0}, Split{2, 1, 1, 1}, Split{2, 1, 2, 0}, Split{2, 1, 2, 1}}) {
+    const bool is_sum[] = {true, false};
+    const std::vector<std::vector<double>> values = on_ranks<
+        std::vector<double>>(split.ranks(), [&](nxd_context_t* ctx, int, int) {
+      init_layout(ctx, split);
+      int32_t place = -1;
+      NXD_TEST_OK(nxd_parallel_get_rank(ctx, NXD_AXIS_TENSOR, &place));
+      BufferModel model({{4}, {4}}, NXD_DTYPE_F32, NXD_DTYPE_F32);
+      Ddp ddp;
+      nxd_ddp_options_t options = NXD_DDP_OPTIONS_INIT;
+      options.zero_stage = split.zero_stage;
+      options.reduce = NXD_REDUCE_AVG;
+      NXD_TEST_OK(model.create_ddp(ctx, options, ddp));
+      const nxd_placement_t placements[] = {NXD_PLACEMENT_PARTIAL_GRAD, NXD_PLACEMENT_REPLICATED};
+      NXD_TEST_OK(nxd_ddp_set_placements(ddp.get(), placements, nullptr, nullptr, 2));
+      nxd_sgd_options_t sgd = NXD_SGD_OPTIONS_INIT;
+      sgd.learning_rate = 1;
+      nxd_optimizer_t* made = nullptr;
+      NXD_TEST_OK(nxd_optimizer_create_sgd_ddp(ddp.get(), &sgd, &made));
+      const Optimizer optimizer(made);
+      for (size_t k = 0; k < 2; ++k) {
+        for (int64_t i = 0; i < 4; ++i) {
+          model.params[k]->set(i, 8);
+          model.grads[k]->set(i, is_sum[k] && place == 1 ? 100 : 1);
+        }
+      }
+      NXD_TEST_OK(place == 1 ? nxd_ddp_mark_unused(ddp.get(), 0)
+                             : nxd_ddp_mark_ready(ddp.get(), 0));
+      nxd_step_report_t report = {};
+      report.struct_size = sizeof report;
+      NXD_TEST_OK(nxd_optimizer_step(made, nullptr, &report));
+      NXD_TEST_CHECK(std::fabs(report.norm - std::sqrt(8)) < 1e-6);
+      return model.values();
+    });
+    for (const auto& of_rank : values) {
+      for (const double value : of_rank) {
+        if (value != 7) fail_msg("%s: got %g, expected 7", split.text().c_str(), value);
+      }
+    }
+  }
+}
+
 // Random bits of an update follow the place in the undivided parameter.
 void stochastic_rounding(void**) {
   Plan plan;
@@ -467,13 +513,11 @@ void lost_peer(void**) {
 }  // namespace
 
 int main() {
-  const CMUnitTest tests[] = {cmocka_unit_test(clipping),
-                              cmocka_unit_test(saved_states),
-                              cmocka_unit_test(stochastic_rounding),
-                              cmocka_unit_test(bad_calls),
-                              cmocka_unit_test(unplaced_states),
-                              cmocka_unit_test(other_groups),
-                              cmocka_unit_test(norm_over_rings),
-                              cmocka_unit_test(lost_peer)};
+  const CMUnitTest tests[] = {
+      cmocka_unit_test(clipping),           cmocka_unit_test(saved_states),
+      cmocka_unit_test(unused_on_one_rank), cmocka_unit_test(stochastic_rounding),
+      cmocka_unit_test(bad_calls),          cmocka_unit_test(unplaced_states),
+      cmocka_unit_test(other_groups),       cmocka_unit_test(norm_over_rings),
+      cmocka_unit_test(lost_peer)};
   return cmocka_run_group_tests(tests, nullptr, nullptr);
 }

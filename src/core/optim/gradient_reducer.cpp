@@ -299,9 +299,11 @@ void GradientReducer::exchange_used_map() {
   present_.assign(present.begin(), present.end());
 }
 
+// A rank alone has no bucket that takes zeros in the place of a gradient that does not count.
 void GradientReducer::make_missing_gradients() {
   for (size_t i = 0; i < present_.size(); ++i) {
-    if (present_[i] && !source_->buffers(i).grad) source_->make_zero_gradient(i);
+    const bool is_ignored = alone() && unused_[i] != 0;
+    if (present_[i] && (is_ignored || !source_->buffers(i).grad)) source_->make_zero_gradient(i);
   }
 }
 
