@@ -314,15 +314,57 @@ void refused_together(void**) {
   });
 }
 
+// With ZeRO-1 the peers of a rank whose rule fails wait for its part: they hear the reason, and the
+// context goes on, also where the ddp has a group of its own beside that of the layout.
+void failing_beside_the_layout(void**) {
+  for (const bool has_own : {false, true}) {
+    on_ranks<int>(2, [has_own](nxd_context_t* ctx, int rank, int) {
+      const nxd_parallel_options_t layout = NXD_PARALLEL_OPTIONS_INIT;
+      NXD_TEST_OK(nxd_init_model_parallel(ctx, &layout));
+      const int32_t ranks[] = {0, 1};
+      nxd_group_t* own = nullptr;
+      if (has_own) NXD_TEST_OK(nxd_group_create(ctx, ranks, 2, "own", &own));
+      BufferModel model({{400}}, NXD_DTYPE_F32, NXD_DTYPE_F32);
+      DLTensor* const param = model.params[0]->tensor();
+      DLTensor* const grad = model.grads[0]->tensor();
+      nxd_ddp_options_t of_ddp = NXD_DDP_OPTIONS_INIT;
+      of_ddp.zero_stage = 1;
+      nxd_ddp_t* made = nullptr;
+      NXD_TEST_OK(nxd_ddp_create_buffers(ctx, own, nullptr, &param, &grad, 1, &of_ddp, &made));
+      Ddp ddp(made);
+      const nxd_placement_t placement = NXD_PLACEMENT_REPLICATED;
+      NXD_TEST_OK(nxd_ddp_set_placements(made, &placement, nullptr, nullptr, 1));
+      Failing failing{rank == 1 ? 1 : 0};
+      nxd_custom_optimizer_options_t options = NXD_CUSTOM_OPTIMIZER_OPTIONS_INIT;
+      options.update = failing_update;
+      options.user_data = &failing;
+      nxd_optimizer_t* handle = nullptr;
+      NXD_TEST_OK(nxd_optimizer_create_custom_ddp(made, &options, &handle));
+      Optimizer optimizer(handle);
+      model.set_gradients(0, 1);
+      NXD_TEST_REFUSED(nxd_optimizer_step(handle, nullptr, nullptr),
+                       rank == 1 ? NXD_ERROR_USER : NXD_ERROR_INVALID_ARGUMENT,
+                       rank == 1 ? "" : "rank 1 rejected its arguments");
+      NXD_TEST_REFUSED(nxd_optimizer_step(handle, nullptr, nullptr), NXD_ERROR_INVALID_STATE, "");
+      optimizer.reset();
+      ddp.reset();
+      nxd_group_destroy(own);
+      nxd_group_t* world = nullptr;
+      NXD_TEST_OK(nxd_context_get_world_group(ctx, &world));
+      NXD_TEST_OK(nxd_barrier(world));
+      return 0;
+    });
+  }
+}
+
 }  // namespace
 
 int main() {
   if (const char* part = std::getenv("NXD_TEST_PART")) return child(part);
   const CMUnitTest tests[] = {
-      cmocka_unit_test(killed_in_the_reduction),
-      cmocka_unit_test(killed_in_the_update),
-      cmocka_unit_test(killed_in_the_gather),
-      cmocka_unit_test(refused_together),
+      cmocka_unit_test(killed_in_the_reduction),   cmocka_unit_test(killed_in_the_update),
+      cmocka_unit_test(killed_in_the_gather),      cmocka_unit_test(refused_together),
+      cmocka_unit_test(failing_beside_the_layout),
   };
   return cmocka_run_group_tests(tests, nullptr, nullptr);
 }

@@ -98,16 +98,6 @@ UpdateSpan slice(const UpdateSpan& span, int64_t begin, int64_t count, size_t n_
   return part;
 }
 
-// The peers wait for this rank's parts, which will not come.
-void tell_peers(ProcessGroup* group, const char* reason) noexcept {
-  if (!group) return;
-  try {
-    group->reject(Call::named("optimizer step"), reason);
-  } catch (const std::exception&) {
-    // A rejection fails on its own rank as well; the caller has the reason at hand.
-  }
-}
-
 }  // namespace
 
 Optimizer::Optimizer(std::shared_ptr<ParameterSource> source, std::unique_ptr<UpdateRule> rule)
@@ -288,7 +278,7 @@ void Optimizer::update_parts(const FinishedGradients& finished) {
     in_barrier = true;
     gather_->gather();
   } catch (const std::exception& error) {
-    if (!in_barrier) tell_peers(source_->groups().data.get(), error.what());
+    if (!in_barrier) gather_->reject(error.what());
     break_off(finished.present, begun);
   }
   for (size_t i = 0; i < source_->size(); ++i) {

@@ -178,6 +178,15 @@ void ParameterGather::gather() {
   if (has_copies) impl_->group->run(Call::barrier());
 }
 
+void ParameterGather::reject(const char* reason) noexcept {
+  if (impl_->alone()) return;
+  try {
+    impl_->group->reject(Call::named("optimizer step"), reason);
+  } catch (const std::exception&) {
+    // A rejection fails on its own rank as well; the caller has the reason at hand.
+  }
+}
+
 uint64_t ParameterGather::buffer_bytes() const { return impl_->staging.bytes(); }
 
 }  // namespace nxd

@@ -33,6 +33,8 @@ class ParameterGather {
   const std::vector<void*>& peer_copies(size_t bucket) const;
   // Completes the values of all parameters. Collective.
   void gather();
+  // In place of it: the peers wait for this rank's parts, which will not come.
+  void reject(const char* reason) noexcept;
 
   uint64_t buffer_bytes() const;
 
