@@ -284,6 +284,59 @@ void states_are_saved(void**) {
   check_named("saved states", whole_parameters(recorded.model.get()), want.parameters, 1e-4, 1e-6);
 }
 
+// Values that the program gives between steps take the place of the wide copies that were made of
+// the ones before, wherever these lie by then.
+void replaced_values(void**) {
+  const Setting setting{momentum, NXD_DTYPE_BF16};
+  Session recorded(NXD_DEVICE_XLA, setting), eager(NXD_DEVICE_CPU, setting);
+  for (Session* session : {&recorded, &eager}) {
+    nxd_module_t* const model = session->model.get();
+    for (int step = 0; step < 4; ++step) {
+      if (step == 2) NXD_TEST_OK(nxd_module_initialize(model, 12345));
+      pass(model, step);
+      NXD_TEST_OK(nxd_optimizer_step(session->optimizer.get(), nullptr, nullptr));
+      NXD_TEST_OK(nxd_module_zero_grad(model));
+      NXD_TEST_OK(nxd_mark_step(1));
+    }
+  }
+  check_named("replaced values", whole_parameters(recorded.model.get()),
+              whole_parameters(eager.model.get()), 5e-2, 1e-3);
+}
+
+// A state takes the place of one that a recorded step is still to write: the step runs before, and
+// neither its count nor its values come into the state that was loaded.
+void a_load_before_the_graph_runs(void**) {
+  const Setting setting{adamw};
+  const TempDir directory;
+  const std::string path = directory.path() + "/state";
+  for (const double scale : {1.0, 3e38}) {
+    Session recorded(NXD_DEVICE_XLA, setting), eager(NXD_DEVICE_CPU, setting);
+    for (Session* session : {&recorded, &eager}) {
+      nxd_module_t* const model = session->model.get();
+      nxd_optimizer_t* const optimizer = session->optimizer.get();
+      pass(model, 0);
+      NXD_TEST_OK(nxd_optimizer_step(optimizer, nullptr, nullptr));
+      NXD_TEST_OK(nxd_module_zero_grad(model));
+      NXD_TEST_OK(nxd_optimizer_save(optimizer, path.c_str()));
+      pass(model, 1);
+      nxd_finish_options_t finish = NXD_FINISH_OPTIONS_INIT;
+      finish.scale = scale;
+      NXD_TEST_OK(nxd_optimizer_step(optimizer, &finish, nullptr));
+      NXD_TEST_OK(nxd_module_zero_grad(model));
+      NXD_TEST_OK(nxd_optimizer_load(optimizer, path.c_str()));
+      for (int step = 2; step < 4; ++step) {
+        pass(model, step);
+        nxd_step_report_t report = empty_report();
+        NXD_TEST_OK(nxd_optimizer_step(optimizer, nullptr, &report));
+        NXD_TEST_OK(nxd_module_zero_grad(model));
+        assert_int_equal(report.updates, step);
+      }
+    }
+    check_named("after a load", whole_parameters(recorded.model.get()),
+                whole_parameters(eager.model.get()), 1e-4, 1e-6);
+  }
+}
+
 }  // namespace
 
 int main() {
@@ -296,6 +349,8 @@ int main() {
       cmocka_unit_test(a_norm_that_is_not_finite),
       cmocka_unit_test(a_graph_that_fails),
       cmocka_unit_test(states_are_saved),
+      cmocka_unit_test(replaced_values),
+      cmocka_unit_test(a_load_before_the_graph_runs),
   };
   // A graph takes seconds to compile.
   const struct CMUnitTest few[] = {

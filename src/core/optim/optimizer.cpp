@@ -543,8 +543,10 @@ std::unique_ptr<Snapshot> Optimizer::snapshot(Context& context) {
   return snapshot;
 }
 
+// A recorded step that has not run writes to the memory of the states that are replaced here, and
+// its updates were counted.
 void Optimizer::load(const std::string& path) {
-  settle_if_ended();
+  settle();
   source_->check_usable();
   if (recorder_) recorder_->forget_states();
   updates_ = load_state(path, *source_, *state_, *rule_, settings_);
