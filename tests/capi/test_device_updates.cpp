@@ -358,6 +358,7 @@ int main() {
       cmocka_unit_test(stochastic_bits),
       cmocka_unit_test(no_report),
       cmocka_unit_test(a_graph_that_fails),
+      cmocka_unit_test(replaced_values),
   };
   if (through_a_plugin()) {
     return cmocka_run_group_tests(few, nullptr, nullptr);

@@ -413,6 +413,15 @@ StepRecorder* Optimizer::recorder() {
   return recorder_ && has_form && recorder_->can_record() ? recorder_.get() : nullptr;
 }
 
+// The host writes the values that they are made of anew.
+void Optimizer::read_stale_masters() {
+  const std::vector<OptimizerState::Span>& spans = state_->spans();
+  const bool has_one = std::any_of(spans.begin(), spans.end(), [&](const auto& span) {
+    return span.master && copies_value(span);
+  });
+  if (has_one) recorder_->read_states();
+}
+
 void Optimizer::record_step(const FinishOptions& options) {
   std::vector<char> present;
   for (size_t i = 0; i < source_->size(); ++i) present.push_back(source_->has_gradient(i) ? 1 : 0);
@@ -420,6 +429,7 @@ void Optimizer::record_step(const FinishOptions& options) {
   const BucketPlan* plan = has_parts ? &reducer_->plan() : nullptr;
   bool begun = false;
   try {
+    read_stale_masters();
     recorder_->finish(options, present, plan);
     for (OptimizerState::Span& span : state_->spans()) {
       if (!present[span.parameter]) continue;
