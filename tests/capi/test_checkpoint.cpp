@@ -153,6 +153,28 @@ void test_going_back(void**) {
   nxd_test_run_ranks(2, 0, going_back, &directory);
 }
 
+// A link may lead to the directory, as from a home to a disk with room, by any of its names.
+void behind_a_link(nxd_context_t* ctx, int, int, void* user_data) {
+  const std::string& root = *static_cast<std::string*>(user_data);
+  for (const int64_t step : {1, 2}) save(ctx, root, step, 1);
+  save(ctx, root + "/", 3, 1);
+  save(ctx, root, 3, 1);
+  NXD_TEST_CHECK(names_in(root) == std::vector<std::string>{"step-000000000003"});
+  nxd_checkpoint_t* checkpoint = nullptr;
+  NXD_TEST_OK(nxd_checkpoint_open_newest(ctx, root.c_str(), 1, &checkpoint));
+  NXD_TEST_CHECK(checkpoint != nullptr);
+  nxd_checkpoint_destroy(checkpoint);
+}
+
+void test_behind_a_link(void**) {
+  const TempDir directory;
+  std::string root = directory.path() + "/link";
+  fs::create_directory(directory.path() + "/disk");
+  fs::create_directory_symlink("disk", root);
+  nxd_test_run_ranks(2, 0, behind_a_link, &root);
+  assert_true(fs::is_symlink(root));
+}
+
 // Processes that the program forks while it saves, such as workers that read data, live on.
 void forked_meanwhile(nxd_context_t* ctx, int, int, void* user_data) {
   const std::string root = static_cast<TempDir*>(user_data)->path();
@@ -450,6 +472,7 @@ int main() {
       cmocka_unit_test(test_bad_calls),           cmocka_unit_test(test_damaged),
       cmocka_unit_test(test_other_seed),          cmocka_unit_test(test_going_back),
       cmocka_unit_test(test_forked_meanwhile),    cmocka_unit_test(test_goes_elsewhere),
+      cmocka_unit_test(test_behind_a_link),
   };
   return cmocka_run_group_tests(tests, nullptr, nullptr);
 }

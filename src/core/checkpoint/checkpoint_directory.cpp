@@ -132,7 +132,7 @@ std::unique_ptr<DirectoryLock> CheckpointDirectory::begin(int64_t step) const {
 
 void CheckpointDirectory::place(int64_t step) const {
   const std::string partial = partial_path(step), published = published_path(step);
-  synchronise(partial);
+  synchronise_directory(partial);
   if (!has_entry(published)) return rename_path(partial, published);
   // The old one leaves the partial one's place at once: it would be published if what follows fails
   // and the caller tries again.
@@ -143,7 +143,7 @@ void CheckpointDirectory::place(int64_t step) const {
 
 void CheckpointDirectory::make_durable(int64_t step) const {
   try {
-    synchronise(root_);
+    synchronise_directory(root_);
   } catch (const Error& e) {
     fail(e.status(), e.what(), "; ", published_path(step),
          " is complete and can be loaded, but may be lost if the machine fails now: publish or "

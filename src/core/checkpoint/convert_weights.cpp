@@ -229,10 +229,10 @@ class NewDirectory {
 
   void publish() {
     remove_file(in(kLock));
-    synchronise(partial_);
+    synchronise_directory(partial_);
     rename_path(partial_, path_);
     lock_.reset();
-    synchronise(parent_);
+    synchronise_directory(parent_);
   }
 
  private:

@@ -35,6 +35,15 @@ int remove_entry(const char* path, const struct stat*, int kind, struct FTW*) {
   return result != 0 && errno == ENOENT ? 0 : result;
 }
 
+void synchronise_as(const std::string& path, int flags) {
+  const int fd = ::open(path.c_str(), O_RDONLY | O_CLOEXEC | flags);
+  if (fd < 0) check_io(last_error_code(), path, "open");
+  const int result = synchronise_open(fd);
+  const std::error_code error = last_error_code();
+  ::close(fd);
+  if (result != 0) check_io(error, path, "synchronise");
+}
+
 }  // namespace
 
 void make_directories(const std::string& path) {
@@ -104,14 +113,9 @@ void remove_tree(const std::string& path) {
   if (errno != ENOENT) check_io(last_error_code(), path, "remove it");
 }
 
-void synchronise(const std::string& path) {
-  const int fd = ::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOFOLLOW);
-  if (fd < 0) check_io(last_error_code(), path, "open");
-  const int result = synchronise_open(fd);
-  const std::error_code error = last_error_code();
-  ::close(fd);
-  if (result != 0) check_io(error, path, "synchronise");
-}
+void synchronise(const std::string& path) { synchronise_as(path, O_NONBLOCK | O_NOFOLLOW); }
+
+void synchronise_directory(const std::string& path) { synchronise_as(path, O_DIRECTORY); }
 
 // The open of a FIFO would wait for its other end. The file may be another user's, who lets us read
 // it only: that is enough for a lock but on NFS, whose locks are for writers.

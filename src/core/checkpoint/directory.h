@@ -26,9 +26,11 @@ inline constexpr std::string_view kAside = ".aside";
 [[nodiscard]] bool try_exchange(const std::string& a, const std::string& b);
 // With all that it contains. Links are removed, and what they lead to stays.
 void remove_tree(const std::string& path);
-// The content of a file or a directory survives a crash of the machine from now on, as far as the
-// file system can say so (synchronise_open).
+// The content of a file survives a crash of the machine from now on. A link is IO.
 void synchronise(const std::string& path);
+// The same for the names in a directory, to which a link may lead, as far as the file system can
+// say so (synchronise_open).
+void synchronise_directory(const std::string& path);
 
 // A lock that ends with this object, or with the process.
 class DirectoryLock {

@@ -349,6 +349,17 @@ void test_killed(void**) {
   std::printf("%d of 60 were complete\n", complete);
 }
 
+// The new directory may lie behind a link.
+void test_behind_a_link(void**) {
+  const TempDir dir;
+  fs::create_directory(dir.path() + "/disk");
+  fs::create_directory_symlink("disk", dir.path() + "/link");
+  const std::string to = dir.path() + "/link/to";
+  convert_weights(kLlama, to, to_dtype(NXD_DTYPE_BF16), {});
+  assert_int_equal(SafetensorsReader(to).tensors().size(),
+                   SafetensorsReader(kLlama).tensors().size());
+}
+
 void test_config_of_dtype(void**) {
   const std::pair<const char*, const char*> cases[] = {
       {R"({"torch_dtype":"float32"})", R"({"torch_dtype":"float16"})"},
@@ -372,9 +383,9 @@ void test_config_of_dtype(void**) {
 
 int main() {
   const CMUnitTest tests[] = {
-      cmocka_unit_test(test_memory),         cmocka_unit_test(test_oracle_and_back),
-      cmocka_unit_test(test_dtypes),         cmocka_unit_test(test_range),
-      cmocka_unit_test(test_bad_sources),    cmocka_unit_test(test_killed),
-      cmocka_unit_test(test_config_of_dtype)};
+      cmocka_unit_test(test_memory),        cmocka_unit_test(test_oracle_and_back),
+      cmocka_unit_test(test_dtypes),        cmocka_unit_test(test_range),
+      cmocka_unit_test(test_bad_sources),   cmocka_unit_test(test_killed),
+      cmocka_unit_test(test_behind_a_link), cmocka_unit_test(test_config_of_dtype)};
   return cmocka_run_group_tests(tests, nullptr, nullptr);
 }
