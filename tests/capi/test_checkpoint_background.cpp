@@ -307,6 +307,8 @@ void bad_calls(void**) {
     NXD_TEST_REFUSED(nxd_checkpoint_publish_async(out, bad ? 1 : 2), argument,
                      "keep_last: expected the same");
     NXD_TEST_REFUSED(nxd_checkpoint_publish_async(out, -1), argument, "keep_last");
+    NXD_TEST_REFUSED(bad ? nxd_checkpoint_publish(out, 0) : nxd_checkpoint_publish_async(out, 0),
+                     argument, "in the background (1) or not (0): expected the same");
     NXD_TEST_REFUSED(nxd_optimizer_snapshot(optimizer, nullptr, kState), argument, "checkpoint");
     NXD_TEST_REFUSED(nxd_optimizer_snapshot(bad ? nullptr : optimizer, out, kState), argument,
                      "optimizer");

@@ -299,9 +299,10 @@ void Checkpoint::describe_files(ProcessGroup& group, const std::vector<Checkpoin
 }
 
 // Ranks settle on the program's thread in what they differ, and what the program may change next.
-void Checkpoint::agree_to_publish(int keep_last, const Outcome& given) {
+void Checkpoint::agree_to_publish(int keep_last, bool in_background, const Outcome& given) {
   context_->background().wait("nxd_checkpoint_publish");
   Proposal proposal(context_->rank());
+  proposal.same("in the background (1) or not (0)", in_background ? 1 : 0);
   proposal.same("keep_last", keep_last).attempt([&] {
     given.rethrow();
     check_argument(keep_last >= 0, "keep_last: expected 0 or more, got ", keep_last);
@@ -356,12 +357,12 @@ void Checkpoint::place(ProcessGroup& group) {
 }
 
 void Checkpoint::publish(int keep_last, const Outcome& given) {
-  agree_to_publish(keep_last, given);
+  agree_to_publish(keep_last, false, given);
   complete(world(), keep_last, {});
 }
 
 void Checkpoint::publish_async(int keep_last, const Outcome& given) {
-  agree_to_publish(keep_last, given);
+  agree_to_publish(keep_last, true, given);
   const auto group = context_->background_group(context_->world());
   group->run(Call::barrier());
   was_heard_ = false;

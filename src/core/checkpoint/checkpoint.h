@@ -77,7 +77,7 @@ class Checkpoint {
   std::string current_path() const;
   void check_settled() const;
   const Work& published_work() const;
-  void agree_to_publish(int keep_last, const Outcome& given);
+  void agree_to_publish(int keep_last, bool in_background, const Outcome& given);
   void complete(ProcessGroup& group, int keep_last, const Outcome& given);
   void place(ProcessGroup& group);
   void gather_values();
