@@ -293,6 +293,23 @@ void not_finite(void**) {
   }
 }
 
+// A finite norm that is too large to clip from is as one that is not: gradients stay as they are.
+void too_large(void**) {
+  nxd_test_run_ranks(
+      2, 2,
+      [](nxd_context_t* ctx, int, int, void*) {
+        const Module module = make_container(ctx);
+        nxd_parameter_t* parameter = add(module.get(), "w", {4}, 1);
+        const float large = 2e38F;
+        set_grad(parameter, {large, large}, {2});
+        const nxd_finish_options_t options = clip_to(1);
+        NXD_TEST_REFUSED(nxd_finish_grads(module.get(), &options, nullptr), NXD_ERROR_INVALID_STATE,
+                         "left unclipped");
+        check_values("gradient", get_grad(parameter), {large, large}, 0);
+      },
+      nullptr);
+}
+
 void bad_arguments(void**) {
   nxd_test_run_ranks(
       2, 2,
@@ -343,7 +360,8 @@ int main() {
       cmocka_unit_test(against_nxd_core), cmocka_unit_test(small_golden),
       cmocka_unit_test(norm_types),       cmocka_unit_test(data_parallel),
       cmocka_unit_test(clipping),         cmocka_unit_test(other_layouts),
-      cmocka_unit_test(not_finite),       cmocka_unit_test(bad_arguments),
+      cmocka_unit_test(not_finite),       cmocka_unit_test(too_large),
+      cmocka_unit_test(bad_arguments),
   };
   return cmocka_run_group_tests(tests, nullptr, nullptr);
 }

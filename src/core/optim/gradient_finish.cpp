@@ -247,14 +247,16 @@ void apply_factor(ParameterSource& source, const FinishedGradients& finished) {
 
 double finish_in_place(ParameterSource& source, GradientReducer& reducer,
                        const FinishOptions& options) {
-  const FinishedGradients finished = before_update(source.step(), [&] {
+  FinishedGradients finished = before_update(source.step(), [&] {
     const bool same_used_map = agree_on_finish(source, &reducer, options);
     return finish(source, reducer, options, same_used_map);
   });
   reducer.keep_for_update();
+  const bool is_good = finished.finite || !options.check_finite;
+  if (!is_good) finished.factor = options.scale;  // a finite norm may be too large to clip from
   apply_factor(source, finished);
-  check_state(finished.finite || !options.check_finite, "rank ", source.groups().world_rank,
-              ": the norm of the gradients is ", finished.norm, "; they are left unclipped");
+  check_state(is_good, "rank ", source.groups().world_rank, ": the norm of the gradients is ",
+              finished.norm, "; they are left unclipped");
   return finished.norm;
 }
 
