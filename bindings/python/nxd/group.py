@@ -13,20 +13,28 @@ from nxd.errors import InvalidArgument, NxdError, check, info_from
 from nxd.raw import core, ffi
 
 
+def _owned(work: Any, buffers: object) -> Any:
+    """A work that is destroyed with the last reference to it, or released, and then lets go of its
+    arrays. All of that is C: no handler of a signal runs in between, whose exception would get lost,
+    or have the work destroyed twice, or its arrays freed under it."""
+    keeping = {None: buffers}.get  # which is called with the work, and does nothing
+    return ffi.gc(ffi.gc(work, keeping), core.nxd_work_destroy)
+
+
 class _Unattended:
-    """Works that nobody refers to any more, and the arrays they still use. A running one is not waited
+    """Works that nobody refers to any more, which still use their arrays. A running one is not waited
     for by a finalizer: its bound is the group's timeout. Without a lock: the collector may let go
     of one work while another is looked at."""
 
     def __init__(self) -> None:
-        self._works: list[tuple[Any, Any]] = []
+        self._works: list[Any] = []
         self._exiting = False
 
-    def let_go(self, work: Any, buffers: Any) -> None:
+    def let_go(self, work: Any) -> None:
         if self._exiting or self._done(work):
-            core.nxd_work_destroy(work)
+            ffi.release(work)
         else:
-            self._works.append((work, buffers))
+            self._works.append(work)
 
     def reap(self) -> None:
         for _ in range(len(self._works)):
@@ -34,7 +42,7 @@ class _Unattended:
                 work = self._works.pop(0)
             except IndexError:  # another thread has reaped it
                 return
-            self.let_go(*work)
+            self.let_go(work)
 
     def exit(self) -> None:
         """Once contexts are aborted: from now on works end soon, and are waited for, so that no
@@ -51,16 +59,21 @@ class _Unattended:
 unattended = _Unattended()
 
 
-class _LetGo:
-    """The end of a Work that was not closed."""
+class _End:
+    """The end of a Work: one that was not closed goes on."""
 
-    __slots__ = ("buffers",)
+    __slots__ = ("work", "closed")
 
-    def __init__(self, buffers: object) -> None:
-        self.buffers = buffers
+    def __init__(self, work: Any) -> None:
+        self.work, self.closed = work, False
 
-    def __call__(self, work: Any, let_go: Any = unattended.let_go) -> None:
-        let_go(work, self.buffers)
+    def close(self) -> None:
+        self.closed = True
+        ffi.release(self.work)
+
+    def __call__(self, _: Any, let_go: Any = unattended.let_go) -> None:
+        if not self.closed:
+            let_go(self.work)
 
 
 class Work(Handle):
@@ -68,23 +81,22 @@ class Work(Handle):
     done. One that is dropped goes on, too. close() takes back one that has not begun, and waits
     for one that runs."""
 
-    __slots__ = ("result",)
+    __slots__ = ("result", "_end")
     _destroy = "nxd_work_destroy"
 
     def __init__(self, pointer: Any, result: Any, buffers: Sequence[Buffer]) -> None:
+        self._end = _End(_owned(pointer, buffers))
         unattended.reap()
-        super().__init__(pointer, kept=buffers)
+        super().__init__(pointer)
         self.result = result
 
     def _destroyer(self, kept: object) -> Any:
-        return _LetGo(kept)
+        return self._end
 
     def close(self) -> None:
         pointer, self._pointer = self._pointer, None
         if pointer is not None:
-            # The arrays live until this has returned: the handle's end has them.
-            core.nxd_work_destroy(ffi.cast("nxd_work_t*", pointer))
-            ffi.gc(pointer, None)
+            self._end.close()
 
     @property
     def done(self) -> bool:

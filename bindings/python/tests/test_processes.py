@@ -149,6 +149,37 @@ class Interrupts(unittest.TestCase):
                 said = ["interrupted"] + ["poisoned"] * (calls[call][1] == over)
                 self.assertEqual((out.split(), errors, process.returncode), (said, "", 0))
 
+    def test_a_work_that_is_being_closed(self):
+        """Ctrl-C comes when close() has waited for the work, which is destroyed once."""
+        code = f"""{WHEN_CALLED}
+import gc, os, signal, threading, time
+import numpy as np
+import nxd.core as nxd
+store, closing, over = nxd.Store.local(), threading.Event(), threading.Event()
+def other():
+    with nxd.Context(store, 1, 2) as context:
+        closing.wait()
+        time.sleep(0.1)  # most likely the main thread is outside of Python then
+        os.kill(os.getpid(), signal.SIGINT)
+        context.world.send(np.ones(1000, "f4"), 0)
+        over.wait()
+peer = threading.Thread(target=other)
+peer.start()
+with nxd.Context(store, 0, 2) as context:
+    array = np.zeros(1000, "f4")
+    work = context.world.receive(array, 1, wait=False)
+    while not "'started'" in str(context.flight_record()): time.sleep(0.001)
+    when_called("close", closing.set)
+    try: work.close()
+    except KeyboardInterrupt: print("interrupted")
+    gc.collect()
+    over.set()
+assert (array == 1).all() and work.closed
+peer.join()
+"""
+        done = run_code(code, check=False, env={"MALLOC_PERTURB_": "165"})
+        self.assertEqual((done.returncode, done.stdout, done.stderr), (0, "interrupted\n", ""))
+
     def test_a_process_of_a_job(self):
         """One rank gets SIGINT in the middle of a collective, and the other PeerLost."""
         with tempfile.TemporaryDirectory() as directory:
