@@ -91,9 +91,12 @@ pub(crate) use object;
 pub(crate) fn create<T: Object>(call: impl FnOnce(*mut *mut T::Raw) -> Status) -> Result<Owned<T>> {
     check_abi()?;
     let mut raw = std::ptr::null_mut();
-    check(call(&mut raw))?;
-    // The call has succeeded.
-    Ok(unsafe { Owned::from_raw(raw) })
+    let status = call(&mut raw);
+    // Somebody's before a panic of a closure's may go on in check: a work whose buffers are dropped
+    // then has to end.
+    let made = (status == Status::OK).then(|| unsafe { Owned::from_raw(raw) });
+    check(status)?;
+    Ok(made.expect("the call has succeeded"))
 }
 
 /// The value that a call gives by its last argument.

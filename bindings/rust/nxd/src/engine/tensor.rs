@@ -346,14 +346,14 @@ pub(crate) fn maybe_outputs(
 ) -> Result<Vec<Option<Owned<Tensor>>>> {
     check_abi()?;
     let mut raw = vec![null_mut(); n];
-    let outcome = check(call(raw.as_mut_ptr()));
+    let status = call(raw.as_mut_ptr());
     let own = |raw: *mut sys::nxd_tensor_t| match raw.is_null() {
         true => None,
         // New handles of the caller's.
         false => Some(unsafe { Owned::<Tensor>::from_raw(raw) }),
     };
     let tensors: Vec<_> = raw.into_iter().map(own).collect();
-    outcome.map(|()| tensors)
+    check(status).map(|()| tensors)
 }
 
 /// Fills the outputs of a callback, whose handles the library takes over.

@@ -1,6 +1,7 @@
 use crate::common::{on_ranks, Event, AT_ONCE, TIMEOUT};
-use nxd::{Context, ContextOptions, Reduce, Status, Store, World};
+use nxd::{Buffer, Context, ContextOptions, Reduce, Result, Status, Store, StoreBackend, World};
 use std::os::unix::io::AsRawFd;
+use std::panic::{catch_unwind, AssertUnwindSafe};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
@@ -102,6 +103,68 @@ fn moves_to_another_thread() {
         let work = ctx.world_group()?.all_reduce_async(vec![1i64; 100], Reduce::SUM)?;
         let sum = std::thread::spawn(move || work.wait()).join().unwrap()?;
         assert_eq!(sum, [2; 100]);
+        ctx.finalize()
+    });
+}
+
+/// A store that panics leaves it for the next call, when its own is one of the raw layer.
+fn leave_a_panic() {
+    struct Panics;
+    impl StoreBackend for Panics {
+        fn set(&self, _: &str, _: &[u8]) -> Result<()> {
+            panic!("left over")
+        }
+        fn get(&self, _: &str) -> Result<Option<Vec<u8>>> {
+            Ok(None)
+        }
+        fn add(&self, _: &str, _: i64) -> Result<i64> {
+            Ok(0)
+        }
+    }
+    let store = Store::over(Panics).unwrap();
+    let (key, none) = (b"key\0".as_ptr().cast(), std::ptr::null());
+    let status = unsafe { nxd::sys::nxd_store_set(store.as_raw(), key, none, 0) };
+    assert_eq!(status, Status::USER);
+}
+
+/// A panic that goes on from the call which starts a work leaves none behind that has its buffer.
+#[test]
+fn a_panic_ends_the_work_first() {
+    const COUNT: usize = 16;
+    /// Memory that stays, and has another use once the buffer is dropped.
+    struct Lent(*mut f32);
+    unsafe impl Buffer for Lent {
+        type Item = f32;
+        fn data(&mut self) -> *mut f32 {
+            self.0
+        }
+        fn len(&self) -> usize {
+            COUNT
+        }
+    }
+    impl Drop for Lent {
+        fn drop(&mut self) {
+            unsafe { std::slice::from_raw_parts_mut(self.0, COUNT) }.fill(7.0);
+        }
+    }
+    on_ranks(2, |ctx| {
+        let world = ctx.world_group()?;
+        if ctx.rank()? == 0 {
+            let memory = Box::into_raw(vec![1f32; COUNT].into_boxed_slice());
+            leave_a_panic();
+            let start = || world.all_reduce_async(Lent(memory.cast()), Reduce::SUM).map(drop);
+            let panic = catch_unwind(AssertUnwindSafe(start)).unwrap_err();
+            assert_eq!(panic.downcast_ref::<&str>(), Some(&"left over"));
+            world.barrier()?;
+            assert_eq!(*unsafe { Box::from_raw(memory) }, [7.0; COUNT]);
+        } else {
+            std::thread::sleep(Duration::from_secs(1)); // the work does not end by itself
+            // It has begun, or was taken back.
+            let outcome = world.all_reduce_in_place(&mut [1f32; COUNT], Reduce::SUM);
+            let refused = outcome.err().map(|error| error.status());
+            assert!([None, Some(Status::INVALID_ARGUMENT)].contains(&refused), "{:?}", refused);
+            world.barrier()?;
+        }
         ctx.finalize()
     });
 }
