@@ -13,8 +13,13 @@ from nxd.raw import engine, ffi
 from nxd.tensors import Tensor
 
 
-def _optional(tensors: Sequence[Tensor | None] | None) -> Any:
-    return ffi.NULL if tensors is None else pointers("nxd_tensor_t", tensors)
+def _grads_of(outputs: Sequence[Tensor], grads: Sequence[Tensor | None] | None) -> Any:
+    if grads is None:
+        return ffi.NULL
+    if len(grads) != len(outputs):
+        raise InvalidArgument(f"grads: expected one for each of {len(outputs)} outputs, got "
+                              f"{len(grads)}")
+    return pointers("nxd_tensor_t", grads)
 
 
 def _own(handle: Any) -> Tensor | None:
@@ -24,7 +29,7 @@ def _own(handle: Any) -> Tensor | None:
 def backward(outputs: Sequence[Tensor], grads: Sequence[Tensor | None] | None = None,
              retain_graph: bool = False) -> None:
     """Accumulates gradients into the leaves of the graph. [collective: the groups of the layers]"""
-    check(engine.nxd_backward(pointers("nxd_tensor_t", outputs), _optional(grads), len(outputs),
+    check(engine.nxd_backward(pointers("nxd_tensor_t", outputs), _grads_of(outputs, grads), len(outputs),
                               retain_graph))
 
 
@@ -34,7 +39,7 @@ def grad(outputs: Sequence[Tensor], inputs: Sequence[Tensor],
     """Gradients of outputs with respect to inputs, without touching any leaf; None where an input
     does not influence them. [collective: the groups of the layers]"""
     out = ffi.new("nxd_tensor_t*[]", len(inputs) or 1)
-    check(engine.nxd_grad(pointers("nxd_tensor_t", outputs), _optional(grads), len(outputs),
+    check(engine.nxd_grad(pointers("nxd_tensor_t", outputs), _grads_of(outputs, grads), len(outputs),
                                pointers("nxd_tensor_t", inputs), len(inputs), retain_graph, out))
     return [_own(out[i]) for i in range(len(inputs))]
 

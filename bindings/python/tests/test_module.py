@@ -43,6 +43,11 @@ class Autograd(unittest.TestCase):
         self.assertIsNone(x.grad)
         loss.backward()
         (x * x).backward(nxd.tensor([1.0, 1.0]))
+        for call in (lambda grads: nxd.backward([x * x, x + x], grads),
+                     lambda grads: nxd.grad([x * x, x + x], [x], grads)):
+            for grads in [], [None], [None] * 3:
+                with self.assertRaisesRegex(nxd.InvalidArgument, "grads: expected one for each of 2"):
+                    call(grads)
         self.assertEqual(x.grad.numpy().tolist(), [5, 8])
         x.grad = None
         self.assertIsNone(x.grad)
