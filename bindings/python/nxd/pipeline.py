@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import weakref
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping, Sequence, Sized
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 from nxd._arrays import over_dltensor
@@ -11,7 +12,7 @@ from nxd._handle import Handle, Struct, c_path, c_text, drop_user_data, get, rea
     text, to_enum, told, user_data
 from nxd._raw import PpCall, PpReport, PpTask
 from nxd.enums import Axis, DType, PpScheduleKind
-from nxd.errors import InvalidState, callback, check
+from nxd.errors import InvalidArgument, InvalidState, callback, check
 from nxd.group import collective
 from nxd.raw import core, ffi
 
@@ -57,8 +58,22 @@ class PipelineSchedule(Handle):
     def name(self) -> str:
         return text(get("const char**", core.nxd_pp_schedule_get_name, self.pointer))
 
+    def _stages(self) -> int:
+        """Ranks times chunks."""
+        chunks, ranks = 1 + max(task.chunk for task in self.tasks(0)), 1
+        with suppress(InvalidArgument):  # as one past the last rank is
+            while True:
+                self.tasks(ranks)
+                ranks += 1
+        return ranks * chunks
+
     def report(self, **costs: Unpack[PpCosts]) -> PpReport:
-        """Plays the schedule through under given costs."""
+        """Plays the schedule through under given costs: numbers, and lists with one for each
+        stage."""
+        for name, given in costs.items():
+            if isinstance(given, Sized) and len(given) != self._stages():
+                raise InvalidArgument(f"{name}: expected one for each of {self._stages()} stages, "
+                                      f"got {len(given)}")
         struct, out = Struct("nxd_pp_costs_t", costs), report("nxd_pp_report_t")
         check(core.nxd_pp_schedule_get_report(self.pointer, struct.pointer, out))
         return read_struct(PpReport, out)
@@ -156,6 +171,10 @@ class CallbackPipeline(Pipeline):
         self._n_inputs = [len(chunk) for chunk in inputs]
         self._n_outputs = [len(chunk) for chunk in outputs]
         given: dict[str, Any] = {"virtual_size": len(inputs), **options}
+        if not len(inputs) == len(outputs) == given["virtual_size"] > 0:
+            raise InvalidArgument(f"inputs, outputs: expected a list of values for each of "
+                                  f"{given['virtual_size'] or 1} chunks, got {len(inputs)} and "
+                                  f"{len(outputs)} lists")
         struct = Struct("nxd_pp_callbacks_options_t", given)
         split = callable(getattr(stage, "backward_input", None))
         callbacks = Struct("nxd_pp_stage_callbacks_t", {

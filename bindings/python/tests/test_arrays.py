@@ -517,6 +517,21 @@ class Pipelines(unittest.TestCase):
         costs = {"forward": [1.0, 2.0], "transfer": 0.5}
         self.assertEqual(own.report(**costs), schedule.report(**costs))
         self.assertGreater(schedule.report(**costs).makespan, schedule.report().makespan)
+        with self.assertRaisesRegex(nxd.InvalidArgument, "forward: expected .* 2 stages, got 1"):
+            own.report(forward=[1.0])
+
+    def test_chunks_without_values(self):
+        def run(context):
+            for inputs, outputs, options in (([], [], {}), ([[]], [[], []], {}),
+                                             ([[]], [[]], {"virtual_size": 3})):
+                with self.assertRaisesRegex(nxd.InvalidArgument, "a list of values for each of"):
+                    nxd.CallbackPipeline(context, object(), inputs, outputs, **options)
+
+        on_ranks(run, 1, {})
+
+    def test_tasks_that_are_no_schedule(self):
+        schedule = nxd.PipelineSchedule.of_kind("zero_bubble", 2, 1, 4)
+        tasks = [schedule.tasks(rank) for rank in range(2)]
         with self.assertRaisesRegex(nxd.InvalidArgument, "microbatch"):
             nxd.PipelineSchedule.of_tasks(1, 4, [tasks[0][1:], tasks[1]])
 

@@ -85,6 +85,9 @@ have a Bool for each parameter. [collective: tensor-, pipeline- and data-paralle
 """
 function set_shards!(ddp::Ddp, shards; partial_grads = map(_ -> false, shards),
                      tied = map(_ -> false, shards))
+    length(shards) == length(partial_grads) == length(tied) || throw(DimensionMismatch(
+        "shards, partial_grads, tied: expected one of each for each parameter, got $(length(shards)), " *
+        "$(length(partial_grads)) and $(length(tied))"))
     described = [s === nothing ? nothing :
                  shard_options(get(s, :dim, nothing), ndims(array), Base.structdiff(s, NamedTuple{(:dim,)}))
                  for (array, s) in zip(ddp.kept[1], shards)]

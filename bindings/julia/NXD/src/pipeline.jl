@@ -99,6 +99,10 @@ function Pipeline(context::Context; forward, backward = nothing, backward_input 
                   backward_weight = nothing, inputs, outputs, options...)
     kept = Any[]
     in_row, n_in, out_row, n_out, made = prepared(() -> group_along(context, :pipeline)) do
+        chunks = get(options, :virtual_size, max(length(inputs), 1))
+        length(inputs) == length(outputs) == chunks || throw(DimensionMismatch(
+            "inputs, outputs: expected a list of values for each of $chunks chunks, got " *
+            "$(length(inputs)) and $(length(outputs)) lists"))
         (described(inputs, kept)..., described(outputs, kept)...,
          Options(nxd_pp_callbacks_options_t; virtual_size = length(inputs), options...))
     end

@@ -30,6 +30,15 @@ tasks(schedule::Schedule, rank::Integer) =
 
 Base.nameof(schedule::Schedule) = strings(out -> nxd_pp_schedule_get_name(schedule, out))
 
+# Ranks times chunks.
+function stage_count(schedule)
+    ranks, count = 1, Ref{Csize_t}(0)
+    while nxd_pp_schedule_get_tasks(schedule, ranks, C_NULL, 0, count) == NXD_OK
+        ranks += 1 # one past the last is rejected
+    end
+    ranks * (1 + maximum(last(task) for task in tasks(schedule, 0)))
+end
+
 """
     report(schedule; forward, backward_input, backward_weight, transfer)
 
@@ -37,6 +46,11 @@ Plays a schedule through, given the durations of each stage's tasks: (makespan, 
 bubble_share, peak_activations, fullest_rank).
 """
 function report(schedule::Schedule; costs...)
+    for (name, given_costs) in costs
+        given_costs isa AbstractVector || continue
+        length(given_costs) == stage_count(schedule) || throw(DimensionMismatch(
+            "$name: expected one for each of $(stage_count(schedule)) stages, got $(length(given_costs))"))
+    end
     made = Options(nxd_pp_costs_t; costs...)
     fields_of(filled(out -> nxd_pp_schedule_get_report(schedule, made, out), nxd_pp_report_t))
 end

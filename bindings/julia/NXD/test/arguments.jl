@@ -113,6 +113,9 @@ end
         params, grads = [zeros(Float32, 4), zeros(Float32, 9)], [ones(Float32, 4), ones(Float32, 9)]
         ddp = Ddp(ctx, params, grads)
         @test thrown(() -> NXD.set_placements!(ddp, [:replicated, :replicated]; tied = [2])) isa ArgumentError
+        for lists in ((tied = [true],), (partial_grads = Bool[],))
+            @test thrown(() -> NXD.set_shards!(ddp, [nothing, nothing]; lists...)) isa DimensionMismatch
+        end
         NXD.set_placements!(ddp, [:replicated, :replicated]; tied = [1])
         @test NXD.finish!(ddp) == 2
     end

@@ -5,8 +5,19 @@
     @test NXD.tasks(same, 1) == NXD.tasks(s, 1)
     @test NXD.report(same) == NXD.report(s)
     @test NXD.report(s; forward = [1, 2], transfer = 0.5).makespan > NXD.report(s; forward = [1, 1]).makespan
+    @test thrown(() -> NXD.report(s; forward = [1])) isa DimensionMismatch
     @test occursin("missing", thrown(() -> Schedule([[(:forward, 0, 0)], []]; microbatches = 1)).message)
     @test thrown(() -> Schedule(:interleaved; ranks = 2, chunks = 2, microbatches = 3)).status === :invalid_argument
+end
+
+@testset "chunks without values" begin
+    alone() do ctx
+        for (inputs, outputs, options) in (([], [], NamedTuple()), ([[]], [[], []], NamedTuple()),
+                                           ([[]], [[]], (virtual_size = 3,)))
+            make() = Pipeline(ctx; forward = identity, inputs = inputs, outputs = outputs, options...)
+            @test thrown(make) isa DimensionMismatch
+        end
+    end
 end
 
 # y = w2 (w1 x), loss = sum(y) / microbatches; a stage has one scalar weight.

@@ -301,6 +301,10 @@ impl<S: Stage> StagePipeline<S> {
             Ok(group) => group.reject("", error.message().to_string()),
             Err(none) => none,
         };
+        if chunks.is_empty() {
+            let none = "chunks: expected at least 1 chunk of the rank's, got none";
+            return Err(told(Error::new(Status::INVALID_ARGUMENT, none)));
+        }
         let inputs = Values::new(chunks.iter().map(|chunk| &chunk.inputs[..])).map_err(told)?;
         let outputs = Values::new(chunks.iter().map(|chunk| &chunk.outputs[..])).map_err(told)?;
         let counts = chunks.iter().map(|c| (c.inputs.len(), c.outputs.len())).collect();

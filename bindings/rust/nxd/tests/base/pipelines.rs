@@ -150,6 +150,17 @@ fn a_value_without_a_name() {
 }
 
 #[test]
+fn no_chunk() {
+    let ctx = alone();
+    ctx.init_model_parallel(&Default::default()).unwrap();
+    let stage = Scale { w: 1.0, grad: 0.0, last: true, fail: None, panic: false };
+    let made = StagePipeline::create(&ctx, &StageOptions::default(), &[], stage);
+    let error = made.map(drop).unwrap_err();
+    assert_eq!(error.status(), Status::INVALID_ARGUMENT);
+    assert!(error.message().contains("expected at least 1 chunk"), "{}", error);
+}
+
+#[test]
 fn a_stage_that_panics() {
     let ctx = alone();
     let mut pipeline = make(&ctx, None, true).unwrap();
