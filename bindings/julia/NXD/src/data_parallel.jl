@@ -85,12 +85,18 @@ have a Bool for each parameter. [collective: tensor-, pipeline- and data-paralle
 """
 function set_shards!(ddp::Ddp, shards; partial_grads = map(_ -> false, shards),
                      tied = map(_ -> false, shards))
-    length(shards) == length(partial_grads) == length(tied) || throw(DimensionMismatch(
-        "shards, partial_grads, tied: expected one of each for each parameter, got $(length(shards)), " *
-        "$(length(partial_grads)) and $(length(tied))"))
-    described = [s === nothing ? nothing :
-                 shard_options(get(s, :dim, nothing), ndims(array), Base.structdiff(s, NamedTuple{(:dim,)}))
-                 for (array, s) in zip(ddp.kept[1], shards)]
+    described = try
+        all(list -> length(list) == length(ddp), (shards, partial_grads, tied)) || throw(DimensionMismatch(
+            "shards, partial_grads, tied: expected one of each for each of $(length(ddp)) parameters, got " *
+            "$(length(shards)), $(length(partial_grads)) and $(length(tied))"))
+        [s === nothing ? nothing :
+         shard_options(get(s, :dim, nothing), ndims(array), Base.structdiff(s, NamedTuple{(:dim,)}))
+         for (array, s) in zip(ddp.kept[1], shards)]
+    catch
+        # All ranks are in the call: one of no parameter makes it fail on them.
+        nxd_ddp_set_shards(ddp, C_NULL, C_NULL, C_NULL, length(ddp) + 1)
+        rethrow()
+    end
     GC.@preserve described begin
         pointers = Ptr{nxd_shard_options_t}[
             d === nothing ? C_NULL : Base.unsafe_convert(Ptr{nxd_shard_options_t}, d) for d in described]

@@ -116,6 +116,7 @@ end
         for lists in ((tied = [true],), (partial_grads = Bool[],))
             @test thrown(() -> NXD.set_shards!(ddp, [nothing, nothing]; lists...)) isa DimensionMismatch
         end
+        @test thrown(() -> NXD.set_shards!(ddp, [nothing, nothing, nothing])) isa DimensionMismatch
         NXD.set_placements!(ddp, [:replicated, :replicated]; tied = [1])
         @test NXD.finish!(ddp) == 2
     end
@@ -135,4 +136,15 @@ end
         @test pipeline.kept[2] === nothing
         @test thrown(() -> NXD.set_placements!(Ddp(NXD.local_module(pipeline)), [:replicated])) isa NXDError
     end
+end
+
+@testset "shards that are told to the peers" begin
+    failures = two_ranks() do r, ctx
+        init_model_parallel!(ctx)
+        ddp = Ddp(ctx, [zeros(Float32, 4)], [zeros(Float32, 4)])
+        failure = thrown(() -> NXD.set_shards!(ddp, [nothing]; tied = r == 1 ? Bool[] : [false]))
+        NXD.set_shards!(ddp, [nothing])
+        failure isa NXDError ? failure.root_rank : typeof(failure)
+    end
+    @test failures == [1, DimensionMismatch]
 end
