@@ -18,16 +18,14 @@ H = TypeVar("H", bound="Handle")
 R = TypeVar("R")
 
 
-class _Destroyer:
-    """Destroys a handle, then lets go of what the library had borrowed for it."""
-
-    __slots__ = ("function", "kept")
-
-    def __init__(self, function: Any, kept: object) -> None:
-        self.function, self.kept = function, kept
-
-    def __call__(self, pointer: Any) -> None:
-        self.function(pointer)
+def owned(pointer: Any, destroy: Any, kept: object) -> Any:
+    """A pointer that is destroyed once, with the last reference to it or by ffi.release, which then
+    lets go of what the library had borrowed. Where destroy is a function of the library, all of
+    that is C: no handler of a signal runs in between, whose exception would get lost, or have it
+    done by halves or twice."""
+    if kept is not None:
+        pointer = ffi.gc(pointer, {None: kept}.get)  # which is called with it, and does nothing
+    return ffi.gc(pointer, destroy)
 
 
 class Handle:
@@ -44,14 +42,11 @@ class Handle:
 
     def __init__(self, pointer: Any, owner: Handle | None = None, kept: object = None) -> None:
         self._owner = owner
-        if owner is None:
-            pointer = ffi.gc(pointer, self._destroyer(kept))
-        self._pointer = pointer
+        self._pointer = pointer if owner is not None else owned(pointer, self._destroyer(), kept)
 
-    def _destroyer(self, kept: object) -> Any:
+    def _destroyer(self) -> Any:
         """The function that is called with the pointer when the handle ends."""
-        destroy = getattr(self._library, self._destroy)
-        return _Destroyer(destroy, kept) if kept is not None else destroy
+        return getattr(self._library, self._destroy)
 
     @property
     def pointer(self) -> Any:

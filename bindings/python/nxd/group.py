@@ -6,19 +6,11 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from nxd._arrays import Buffer, buffer
-from nxd._handle import Handle, c_text, fill, get, to_enum
+from nxd._handle import Handle, c_text, fill, get, owned, to_enum
 from nxd._raw import ErrorInfo
 from nxd.enums import DType, Reduce, Transport
 from nxd.errors import InvalidArgument, NxdError, check, info_from
 from nxd.raw import core, ffi
-
-
-def _owned(work: Any, buffers: object) -> Any:
-    """A work that is destroyed with the last reference to it, or released, and then lets go of its
-    arrays. All of that is C: no handler of a signal runs in between, whose exception would get lost,
-    or have the work destroyed twice, or its arrays freed under it."""
-    keeping = {None: buffers}.get  # which is called with the work, and does nothing
-    return ffi.gc(ffi.gc(work, keeping), core.nxd_work_destroy)
 
 
 class _Unattended:
@@ -85,12 +77,12 @@ class Work(Handle):
     _destroy = "nxd_work_destroy"
 
     def __init__(self, pointer: Any, result: Any, buffers: Sequence[Buffer]) -> None:
-        self._end = _End(_owned(pointer, buffers))
+        self._end = _End(owned(pointer, core.nxd_work_destroy, buffers))
         unattended.reap()
         super().__init__(pointer)
         self.result = result
 
-    def _destroyer(self, kept: object) -> Any:
+    def _destroyer(self) -> Any:
         return self._end
 
     def close(self) -> None:

@@ -149,32 +149,48 @@ class Interrupts(unittest.TestCase):
                 said = ["interrupted"] + ["poisoned"] * (calls[call][1] == over)
                 self.assertEqual((out.split(), errors, process.returncode), (said, "", 0))
 
-    def test_a_work_that_is_being_closed(self):
-        """Ctrl-C comes when close() has waited for the work, which is destroyed once."""
+    def test_what_is_being_closed(self):
+        """Ctrl-C comes when close() has waited for a work, or a Ddp's, which is destroyed once."""
+        works = ('context.world.receive(array, 1, wait=False)',
+                 'context.world.send(np.ones(1000, "f4"), 0)')
+        ddps = ('reducing(context, array)', 'reducing(context, np.ones(1000, "f4"), over)')
+        for ours, theirs in works, ddps:
+            with self.subTest(ours):
+                self.close_interrupted(ours, theirs)
+
+    def close_interrupted(self, ours, theirs):
         code = f"""{WHEN_CALLED}
 import gc, os, signal, threading, time
 import numpy as np
 import nxd.core as nxd
 store, closing, over = nxd.Store.local(), threading.Event(), threading.Event()
+def interrupt():
+    closing.wait()
+    time.sleep(0.1)  # most likely the main thread is outside of Python then
+    os.kill(os.getpid(), signal.SIGINT)
+def reducing(context, grads, is_other=None):
+    ddp = nxd.Ddp.over_arrays(context, {{"w": np.zeros(1000, "f4")}}, {{"w": grads}})
+    if is_other: interrupt()
+    ddp.mark_ready("w")
+    if is_other: is_other.wait()
+    return ddp
 def other():
     with nxd.Context(store, 1, 2) as context:
-        closing.wait()
-        time.sleep(0.1)  # most likely the main thread is outside of Python then
-        os.kill(os.getpid(), signal.SIGINT)
-        context.world.send(np.ones(1000, "f4"), 0)
+        if "reducing" not in {theirs!r}: interrupt()
+        {theirs}
         over.wait()
 peer = threading.Thread(target=other)
 peer.start()
 with nxd.Context(store, 0, 2) as context:
     array = np.zeros(1000, "f4")
-    work = context.world.receive(array, 1, wait=False)
+    ended = {ours}
     while not "'started'" in str(context.flight_record()): time.sleep(0.001)
     when_called("close", closing.set)
-    try: work.close()
+    try: ended.close()
     except KeyboardInterrupt: print("interrupted")
     gc.collect()
     over.set()
-assert (array == 1).all() and work.closed
+assert (array == 1).all() and ended.closed
 peer.join()
 """
         done = run_code(code, check=False, env={"MALLOC_PERTURB_": "165"})
