@@ -118,6 +118,12 @@ struct ParameterHandles {
       : parameter{&owner}, tensor{at::Tensor(), owner.attachment().fork_guard(), &owner} {}
   nxd_parameter parameter;
   nxd_tensor tensor;
+
+  // From now on they are those of another parameter, which outlives them.
+  void follow(Parameter& other) {
+    parameter.value = &other;
+    tensor.parameter = &other;
+  }
 };
 
 inline ParameterHandles& handles_of(Parameter& parameter) {

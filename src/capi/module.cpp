@@ -188,8 +188,10 @@ nxd_status_t nxd_module_share_buffer(nxd_module_t* root, const char* name,
 nxd_status_t nxd_module_tie(nxd_module_t* root, const char* owner_path, const char* alias_path) {
   return guard([&] {
     Module& self = unwrap(root, "root");
-    tie(self.shared_from_this(), unwrap_text(owner_path, "owner_path"),
-        unwrap_text(alias_path, "alias_path"));
+    const std::string owner = unwrap_text(owner_path, "owner_path");
+    const std::shared_ptr<void> lent =
+        tie(self.shared_from_this(), owner, unwrap_text(alias_path, "alias_path"));
+    if (lent) static_cast<ParameterHandles*>(lent.get())->follow(*find_parameter(self, owner));
   });
 }
 

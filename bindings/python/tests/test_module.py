@@ -144,8 +144,11 @@ class Modules(unittest.TestCase):
         self.assertEqual([name for name, _ in root.children()], ["a", "b"])
         self.assertIs(root.module("a"), a)
         self.assertEqual([p.name for p in root.parameters()], ["a.w", "a.b", "b.w", "b.b"])
+        lent = root.parameter("b.w")
         root.tie("a.w", "b.w")
         self.assertEqual(len(root.parameters()), 3)
+        a.w.set_full(nxd.tensor(np.full((4, 2), 3, "f4")))
+        self.assertEqual(lent.tensor.detach().numpy().sum(), 24)  # it is that of a.w now
         with self.assertRaisesRegex(nxd.InvalidArgument, "a"):
             root.parameter("a.c")
         with self.assertRaises(nxd.InvalidArgument):

@@ -15,8 +15,15 @@ class Attachment {
   // One type for each class of objects.
   template <class T, class Owner>
   T& get(Owner& owner) {
-    std::call_once(once_, [&] { value_ = std::make_shared<T>(owner); });
+    const std::lock_guard<std::mutex> lock(mutex_);
+    if (!value_) value_ = std::make_shared<T>(owner);
     return *static_cast<T*>(value_.get());
+  }
+
+  // Gives what was made away, null where nobody has asked: it may outlive the object then.
+  std::shared_ptr<void> take() {
+    const std::lock_guard<std::mutex> lock(mutex_);
+    return std::exchange(value_, nullptr);
   }
 
   // The process that made the object.
@@ -24,7 +31,7 @@ class Attachment {
 
  private:
   ForkGuard fork_guard_;
-  std::once_flag once_;
+  std::mutex mutex_;
   std::shared_ptr<void> value_;
 };
 

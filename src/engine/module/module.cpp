@@ -3,6 +3,7 @@
 #include <ATen/core/grad_mode.h>
 
 #include <algorithm>
+#include <iterator>
 
 #include "core/base/suggestions.h"
 #include "engine/module/buffers.h"
@@ -114,11 +115,18 @@ Parameter& Module::add_parameter(const std::string& name, std::shared_ptr<Parame
   return *parameters_.back().second;
 }
 
-void Module::alias_parameter(const std::string& name, std::shared_ptr<Parameter> owner) {
-  parameter(name);
-  for (auto& entry : parameters_) {
-    if (entry.first == name) entry.second = owner;
+std::shared_ptr<void> Module::alias_parameter(const std::string& name,
+                                              std::shared_ptr<Parameter> owner) {
+  const std::shared_ptr<Parameter> before = parameter(name);
+  const auto is_named = [&](const auto& entry) { return entry.first == name; };
+  auto replaced = std::find_if(replaced_.begin(), replaced_.end(), is_named);
+  if (replaced == replaced_.end()) {
+    replaced_.emplace_back(name, nullptr);
+    replaced = std::prev(replaced_.end());
+    replaced->second = before->attachment().take();
   }
+  std::find_if(parameters_.begin(), parameters_.end(), is_named)->second = std::move(owner);
+  return replaced->second;
 }
 
 std::shared_ptr<Parameter> Module::parameter(const std::string& name) const {

@@ -64,8 +64,9 @@ class Module : public std::enable_shared_from_this<Module> {
   void close() { is_closed_ = true; }
   // INVALID_ARGUMENT for a closed module, with the name that was to be added.
   void check_open(const std::string& name) const;
-  // Makes a parameter of this module another name of the owner's.
-  void alias_parameter(const std::string& name, std::shared_ptr<Parameter> owner);
+  // Makes a parameter of this module another name of the owner's. Gives what the boundary had
+  // attached to the parameter that was there first, which lives as long as this module; or null.
+  std::shared_ptr<void> alias_parameter(const std::string& name, std::shared_ptr<Parameter> owner);
 
   const Named<std::shared_ptr<Module>>& children() const { return children_; }
   const Named<std::shared_ptr<Parameter>>& parameters() const { return parameters_; }
@@ -122,6 +123,7 @@ class Module : public std::enable_shared_from_this<Module> {
   std::vector<std::string> output_paths_;
   Named<std::shared_ptr<Module>> children_;
   Named<std::shared_ptr<Parameter>> parameters_;
+  Named<std::shared_ptr<void>> replaced_;  // attachments of those that others stand for
   Attachment attachment_;
   std::vector<NamedParameter> tree_parameters_;
 };

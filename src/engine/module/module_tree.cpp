@@ -133,8 +133,8 @@ void cast_parameters(Module& root, nxd_dtype_t dtype) {
   tell_cast(root, target);
 }
 
-void tie(const std::shared_ptr<Module>& root, const std::string& owner_path,
-         const std::string& alias_path) {
+std::shared_ptr<void> tie(const std::shared_ptr<Module>& root, const std::string& owner_path,
+                          const std::string& alias_path) {
   const std::shared_ptr<Parameter> owner = find_parameter(*root, owner_path);
   const std::shared_ptr<Parameter> alias = find_parameter(*root, alias_path);
   owner->check_uncut("nxd_module_tie");
@@ -145,8 +145,9 @@ void tie(const std::shared_ptr<Module>& root, const std::string& owner_path,
                  "\" to have the shape, sharding and dtype of \"", owner_path,
                  "\": ", shape_text(owner->shard().shape()), ", got ",
                  shape_text(alias->shard().shape()));
+  if (owner == alias) return nullptr;  // tied already
   const auto [module_path, name] = split_path(alias_path);
-  find_module(root, module_path)->alias_parameter(name, owner);
+  return find_module(root, module_path)->alias_parameter(name, owner);
 }
 
 }  // namespace nxd

@@ -34,8 +34,8 @@ void move_to_device(const Module& root, nxd_device_t device);
 // Casts all parameters, and buffers of floats: see nxd_module_cast.
 void cast_parameters(Module& root, nxd_dtype_t dtype);
 
-// Makes alias_path another name of the parameter at owner_path.
-void tie(const std::shared_ptr<Module>& root, const std::string& owner_path,
-         const std::string& alias_path);
+// Makes alias_path another name of the parameter at owner_path; see Module::alias_parameter.
+std::shared_ptr<void> tie(const std::shared_ptr<Module>& root, const std::string& owner_path,
+                          const std::string& alias_path);
 
 }  // namespace nxd

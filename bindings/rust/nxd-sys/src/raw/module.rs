@@ -201,7 +201,8 @@ extern "C" {
     pub fn nxd_module_share_buffer(root: *mut nxd_module_t, name: *const c_char, out_tensor: *mut *mut nxd_tensor_t) -> nxd_status_t;
 
     /// [local] Makes a parameter of one module stand for another's as well; the first is the owner,
-    /// and the second name leads to it.
+    /// and the second name leads to it. So do handles that were lent on the second's parameter before,
+    /// and on its tensor.
     ///
     /// @param root         module that both paths start at.
     /// @param owner_path   such as "embed.weight".
