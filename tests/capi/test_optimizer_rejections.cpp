@@ -105,6 +105,23 @@ void finishes(void**) {
   });
 }
 
+// An update of its own has gradients that are finished, not ones that may be on their way.
+void updates_before_the_finish(void**) {
+  on_ranks<int>(kRanks, [](nxd_context_t* ctx, int, int) {
+    Training training(ctx, 0);
+    nxd_optimizer_t* const optimizer = training.optimizer.get();
+    const std::vector<char> before = training.model.bytes();
+    NXD_TEST_OK(nxd_ddp_mark_ready(training.ddp.get(), 0));
+    NXD_TEST_REFUSED(nxd_optimizer_update(optimizer), NXD_ERROR_INVALID_STATE,
+                     "not reduced yet: call nxd_ddp_finish before");
+    NXD_TEST_CHECK(training.model.bytes() == before);
+    NXD_TEST_OK(nxd_ddp_finish(training.ddp.get(), nullptr, nullptr));
+    NXD_TEST_OK(nxd_optimizer_update(optimizer));
+    NXD_TEST_CHECK(training.model.bytes() != before);
+    return 0;
+  });
+}
+
 // How a program says that a rejected step is over: by gradients alone, which it writes anew, by
 // marks, or by memory that has moved.
 enum class Way { kWritten, kMarked, kUnused, kMoved };
@@ -168,6 +185,7 @@ void creations(void**) {
 
 int main() {
   const CMUnitTest tests[] = {cmocka_unit_test(steps), cmocka_unit_test(finishes),
+                              cmocka_unit_test(updates_before_the_finish),
                               cmocka_unit_test(new_gradients_after_a_rejection),
                               cmocka_unit_test(creations)};
   return cmocka_run_group_tests(tests, nullptr, nullptr);

@@ -231,6 +231,11 @@ void Optimizer::update() {
   source_->check_usable();
   check_state(!sharded(),
               "the state is sharded (zero_stage 1): call nxd_optimizer_step on all ranks");
+  for (size_t i = 0; ddp_ && i < source_->size(); ++i) {
+    check_state(!reducer_->uses(i), "parameter ", source_->info(i).name,
+                ": its gradient was marked in this step, and is not reduced yet: call "
+                "nxd_ddp_finish before, or nxd_optimizer_step instead");
+  }
   const std::string partial = why_partial();
   check_state(partial.empty(), partial);
   outcome_ = {NXD_PARAMETER_STATE_OLD, source_->step()};

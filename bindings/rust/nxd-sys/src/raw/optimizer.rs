@@ -443,7 +443,8 @@ extern "C" {
 
     /// [local] Updates every parameter that has a gradient, from gradients that are finished, and
     /// advances the context's step. Parameters of a ddp that took part on no rank have none.
-    /// @return NXD_OK; INVALID_STATE (zero_stage 1, whose updates are collective).
+    /// @return NXD_OK; INVALID_STATE (zero_stage 1, whose updates are collective; gradients of a ddp
+    /// that were marked in this step and not finished).
     /// @since 0.1
     pub fn nxd_optimizer_update(optimizer: *mut nxd_optimizer_t) -> nxd_status_t;
 
