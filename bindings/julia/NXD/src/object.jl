@@ -39,7 +39,7 @@ function handle(x::Object)
 end
 
 function Base.close(x::Object)
-    release(x)
+    undisturbed(() -> release(x))
     sweep_callbacks()
     nothing
 end

@@ -80,6 +80,11 @@ end
     end
 end
 
+@testset "a Ctrl-C in a close" begin
+    text = succeeding(joinpath(programs, "closes.jl"); julia = interpreted)
+    @test text == "InterruptException\nended: true\n"
+end
+
 @testset "libnxd_core alone" begin
     @test occursin("no libtorch", succeeding(joinpath(programs, "core_only.jl"); julia = interpreted))
 end
