@@ -71,6 +71,7 @@ impl ModelPipeline {
         let trace = options.trace_file_path.map(c_string).transpose()?;
         let loss_path = options.loss_path.map(c_string).transpose()?;
         let mut raw = sys::nxd_pp_options_t {
+            num_microbatches: options.num_microbatches,
             virtual_size: options.virtual_size,
             schedule: options.schedule,
             partition: options.partition,
@@ -91,7 +92,6 @@ impl ModelPipeline {
             keep_outputs: options.keep_outputs.into(),
             ..Default::default()
         };
-        raw.num_microbatches = options.num_microbatches.max(raw.num_microbatches);
         (raw.pipeline_cuts, raw.num_cuts) = cuts.pointers();
         (raw.leaf_modules, raw.num_leaf_modules) = leaves.pointers();
         (raw.input_names, raw.num_input_names) = names.pointers();

@@ -230,8 +230,12 @@ fn every_layer() {
     let bare = LinearOptions { bias: Toggle::OFF, ..Default::default() };
     let head = layers::column_parallel_linear(&ctx, 8, 10, &bare).unwrap();
     tied.add_child("head", &head).unwrap();
+    let lent = tied.parameter("head.weight").unwrap();
     tied.tie("embed.weight", "head.weight").unwrap();
     assert_eq!(tied.parameter_count().unwrap(), 1);
+    let owner = tied.parameter("embed.weight").unwrap().tensor().unwrap();
+    owner.detach().unwrap().copy_from(&[0.5f32; 80]).unwrap();
+    assert_eq!(lent.tensor().unwrap().to_vec::<f32>().unwrap(), [0.5; 80]);
 }
 
 #[test]

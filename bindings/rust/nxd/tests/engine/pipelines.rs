@@ -39,6 +39,9 @@ fn a_model_in_stages() {
         let near = PipelineOptions { loss_path: Some("losss"), ..Default::default() };
         let near = ModelPipeline::create(&model, &inputs, near).map(drop).unwrap_err();
         assert!(near.message().contains("near names: loss"), "{}", near);
+        let fewer = PipelineOptions { num_microbatches: -2, ..Default::default() };
+        let fewer = ModelPipeline::create(&model, &inputs, fewer).map(drop).unwrap_err();
+        assert!(fewer.message().contains("expected at least 1, got -2"), "{}", fewer);
         assert!(pipeline.graph_text()?.contains("model.layers.1"));
         assert!(!pipeline.local_module_names()?.is_empty());
         assert_eq!(pipeline.pipeline().has_loss()?, ctx.rank()? == 1);
