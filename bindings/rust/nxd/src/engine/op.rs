@@ -3,7 +3,7 @@ use crate::engine::tensor::{maybe_pointers, outputs, pointers, Tensor};
 use crate::error::{c_string, check, string, Result, Status};
 use crate::object::{create, get, object, Owned};
 use nxd_sys as sys;
-use std::ffi::CStr;
+use std::ffi::{CStr, CString};
 use std::os::raw::c_char;
 use std::ptr::null;
 
@@ -50,9 +50,10 @@ impl Argument for &Owned<Tensor> {
 
 impl Argument for &str {
     fn set(&self, op: &Op, name: &CStr) -> Status {
-        // The value ends at a NUL, as everywhere in C.
-        let value: Vec<u8> = self.bytes().take_while(|&byte| byte != 0).chain([0]).collect();
-        unsafe { sys::nxd_op_set_string(op.as_raw(), name.as_ptr(), value.as_ptr().cast()) }
+        // One with a NUL is none in C: as NULL it is rejected.
+        let value = CString::new(*self).ok();
+        let pointer = value.as_ref().map_or(null(), |value| value.as_ptr());
+        unsafe { sys::nxd_op_set_string(op.as_raw(), name.as_ptr(), pointer) }
     }
 }
 

@@ -73,6 +73,8 @@ fn operators_by_name() {
     let gelu = Op::new("gelu", "").unwrap();
     gelu.set("self", &*x).unwrap().set("approximate", "tanh").unwrap().run().unwrap();
     assert_eq!(gelu.result_count().unwrap(), 1);
+    let cut = gelu.set("approximate", "tanh\0none").map(drop).unwrap_err();
+    assert_eq!(cut.status(), Status::INVALID_ARGUMENT);
     let near = Op::new("softmaxx", "").unwrap_err();
     assert!(near.message().contains("softmax"), "{}", near);
     assert_eq!(gelu.set("nothing", 1).map(drop).unwrap_err().status(), Status::INVALID_ARGUMENT);
