@@ -15,8 +15,9 @@ std::array<uint32_t, 4> philox4x32_10(std::array<uint32_t, 4> counter, std::arra
 
 // A place that random bits are drawn for: a parameter, a dropout layer. Values are a pure function
 // of (seed, canonical name, step, microbatch, global element index) and of nothing else: no layout,
-// thread, vector width or libm changes a bit of them. An f32 value is the f64 value of the same
-// index, rounded, so that runs in both types start from the same model.
+// thread, vector width or libm changes a bit of them. A normal f32 value is the f64 value of the
+// same index, rounded, and a uniform one takes the upper 24 of its 53 bits, so that runs in both
+// types start from the same model but for rounding.
 class RandomSite {
  public:
   RandomSite(uint64_t seed, std::string_view name);

@@ -150,6 +150,12 @@ void test_bounds(void**) {
     assert_true(f[i] >= -0.1f && f[i] < 0.1f);
     assert_true(std::abs(f[i] - d[i]) < 3e-8);
   }
+  // The upper 24 bits of a value.
+  site.fill_uniform(NXD_DTYPE_F32, f.data(), 0, n, 0, 1);
+  site.fill_uniform(NXD_DTYPE_F64, d.data(), 0, n, 0, 1);
+  for (size_t i = 0; i < n; ++i) {
+    assert_true(static_cast<double>(f[i]) == std::floor(d[i] * 0x1p24) * 0x1p-24);
+  }
   // Rounding 1 - 2^-24 of this range to a float would reach the bound.
   site.fill_uniform(NXD_DTYPE_F32, f.data(), 0, n, 1, std::nextafter(1.0f, 2.0f));
   for (size_t i = 0; i < n; ++i) assert_true(f[i] == 1.0f);
