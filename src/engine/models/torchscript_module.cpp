@@ -105,10 +105,12 @@ class TorchscriptModule : public Module, public BufferHolder, public AttributeHo
     std::string attribute;
     std::optional<size_t> place;
     std::shared_ptr<Parameter> parameter;
+    std::string name;  // of a parameter of this module, which may be tied; "" of another's
   };
 
   void add_parameters(const LayerContext& at, Owners& owners);
   void add_children(const LayerContext& at, Known& known);
+  std::string own_name(const Parameter& parameter) const;
   void put_held(const HeldParameter& held, const at::Tensor& value);
   void put_parameters(const std::function<at::Tensor(const std::string&, Parameter&)>& value_of);
   void move_attributes(at::Device device);
@@ -217,6 +219,13 @@ void TorchscriptModule::add_parameters(const LayerContext& at, Owners& owners) {
   }
 }
 
+std::string TorchscriptModule::own_name(const Parameter& parameter) const {
+  for (const auto& [name, own] : parameters()) {
+    if (own.get() == &parameter) return name;
+  }
+  return "";
+}
+
 void TorchscriptModule::find_held(const Owners& owners) {
   if (std::exchange(has_found_held_, true)) return;
   const auto& type = *script_.type();
@@ -229,7 +238,7 @@ void TorchscriptModule::find_held(const Owners& owners) {
     const size_t known = held_.size();
     const auto add = [&](const at::Tensor& value, std::optional<size_t> place) {
       if (const auto owner = owner_of(owners, value)) {
-        held_.push_back({name, place, owner});
+        held_.push_back({name, place, owner, own_name(*owner)});
       } else if (!place) {
         tensors_.push_back(name);
       }
@@ -307,7 +316,8 @@ void TorchscriptModule::put_parameters(
     script_.setattr(name, value_of(name, *parameter));
   }
   for (const HeldParameter& held : held_) {
-    put_held(held, value_of(held.parameter->canonical_name(), *held.parameter));
+    const auto now = held.name.empty() ? held.parameter : parameter(held.name);
+    put_held(held, value_of(now->canonical_name(), *now));
   }
 }
 

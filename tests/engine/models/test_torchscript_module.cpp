@@ -331,10 +331,10 @@ void dictionaries(void**) {
 
 // A recurrent layer of PyTorch computes with a list of its weights, which are its parameters, too.
 enum class Held { kNowhere, kInList, kInTuple };
-jit::Module with_held_weights(Held held) {
-  jit::Module made("__torch__.Held");
-  const at::Tensor weight = numbers({6, 6}, 1).requires_grad_();
-  const at::Tensor bias = numbers({6}, 2).requires_grad_();
+jit::Module with_held_weights(Held held, int64_t phase = 1) {
+  jit::Module made("__torch__.Held" + std::to_string(phase));
+  const at::Tensor weight = numbers({6, 6}, phase).requires_grad_();
+  const at::Tensor bias = numbers({6}, phase + 1).requires_grad_();
   made.register_parameter("weight", weight, false);
   made.register_parameter("bias", bias, false);
   const c10::TypePtr one = c10::TensorType::get();
@@ -381,6 +381,32 @@ void parameters_in_lists(void**) {
     nxd_module_t* none = nullptr;
     NXD_TEST_REFUSED(nxd_model_from_torchscript(ctx, tuple.path.c_str(), &none),
                      NXD_ERROR_UNSUPPORTED, "attribute all");
+    return 0;
+  });
+}
+
+// A list has the parameter that its place in the module is tied to.
+void ties_of_held_parameters(void**) {
+  jit::Module two("__torch__.Two");
+  two.register_module("first", with_held_weights(Held::kInList, 1));
+  two.register_module("second", with_held_weights(Held::kInList, 5));
+  two.define(R"(
+    def forward(self, x: Tensor) -> Tensor:
+      return self.first.forward(x) - self.second.forward(x)
+  )");
+  const File file(two);
+  on_ranks<int>(Layout{1}, 3, [&](nxd_context_t* ctx) {
+    const Module model = load(ctx, file.path);
+    const Tensor x = rows(0, 4);
+    for (const bool tied : {false, true}) {
+      if (tied) {
+        NXD_TEST_OK(nxd_module_tie(model.get(), "first.weight", "second.weight"));
+        NXD_TEST_OK(nxd_module_tie(model.get(), "first.bias", "second.bias"));
+      }
+      nxd_tensor_t *inputs[] = {x.get()}, *out = nullptr;
+      NXD_TEST_OK(nxd_module_forward(model.get(), inputs, 1, &out, 1));
+      NXD_TEST_CHECK((item(Tensor(out).get()) == 0) == tied);
+    }
     return 0;
   });
 }
@@ -456,6 +482,7 @@ int main(void) {
                               cmocka_unit_test(parts_of_modules),
                               cmocka_unit_test(dictionaries),
                               cmocka_unit_test(parameters_in_lists),
+                              cmocka_unit_test(ties_of_held_parameters),
                               cmocka_unit_test(refused)};
   return cmocka_run_group_tests(tests, nullptr, nullptr);
 }
