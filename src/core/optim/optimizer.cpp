@@ -240,9 +240,10 @@ void Optimizer::update() {
   check_state(partial.empty(), partial);
   outcome_ = {NXD_PARAMETER_STATE_OLD, source_->step()};
   FinishedGradients finished;
+  // A caller's buffers are there also where no rank has used their parameter.
+  const std::vector<char>* const used = ddp_ ? &reducer_->used_by_update() : nullptr;
   for (size_t i = 0; i < source_->size(); ++i) {
-    // A caller's buffers are there also where no rank has used their parameter.
-    const bool is_used = !ddp_ || reducer_->used_by_update()[i];
+    const bool is_used = !used || (*used)[i];
     finished.present.push_back(is_used && source_->buffers(i).grad ? 1 : 0);
   }
   update_all(finished);
