@@ -1,6 +1,7 @@
 // Optimizers on the recorded device beside eager ones: the update is part of the step's graph, with
 // the same parameters, states that outlive the device's steps, and errors that leave values whole.
 #include <cstring>
+#include <fstream>
 
 #include "support/device.h"
 #include "support/model_support.h"
@@ -284,6 +285,38 @@ void states_are_saved(void**) {
   check_named("saved states", whole_parameters(recorded.model.get()), want.parameters, 1e-4, 1e-6);
 }
 
+std::string content_of(const std::string& path) {
+  std::ifstream in(path, std::ios::binary);
+  return {std::istreambuf_iterator<char>(in), {}};
+}
+
+// A snapshot that was taken before the parameters came to the device has the states of its moment.
+void a_snapshot_before_the_device(void**) {
+  const TempDir directory;
+  const std::string at_once = directory.path() + "/state", run = directory.path() + "/run";
+  Session session(NXD_DEVICE_CPU, {adamw});
+  nxd_module_t* const model = session.model.get();
+  nxd_optimizer_t* const optimizer = session.optimizer.get();
+  nxd_checkpoint_t* checkpoint = nullptr;
+  NXD_TEST_OK(nxd_checkpoint_create(session.ctx, run.c_str(), 1, &checkpoint));
+  for (int step = 0; step < 3; ++step) {
+    pass(model, step);
+    NXD_TEST_OK(nxd_optimizer_step(optimizer, nullptr, nullptr));
+    NXD_TEST_OK(nxd_module_zero_grad(model));
+    NXD_TEST_OK(nxd_mark_step(1));
+    if (step > 0) continue;
+    NXD_TEST_OK(nxd_optimizer_save(optimizer, at_once.c_str()));
+    NXD_TEST_OK(nxd_optimizer_snapshot(optimizer, checkpoint, "state"));
+    NXD_TEST_OK(nxd_move_model_to_device(model, NXD_DEVICE_XLA));
+  }
+  NXD_TEST_OK(nxd_checkpoint_publish(checkpoint, 0));
+  char path[4096] = "";
+  size_t needed = 0;
+  NXD_TEST_OK(nxd_checkpoint_get_path(checkpoint, "state", path, sizeof path, &needed));
+  assert_true(content_of(path) == content_of(at_once));
+  nxd_checkpoint_destroy(checkpoint);
+}
+
 // Values that the program gives between steps take the place of the wide copies that were made of
 // the ones before, wherever these lie by then.
 void replaced_values(void**) {
@@ -350,6 +383,7 @@ int main() {
       cmocka_unit_test(a_graph_that_fails),
       cmocka_unit_test(states_are_saved),
       cmocka_unit_test(replaced_values),
+      cmocka_unit_test(a_snapshot_before_the_device),
       cmocka_unit_test(a_load_before_the_graph_runs),
   };
   // A graph takes seconds to compile.

@@ -202,7 +202,7 @@ void Optimizer::step(const FinishOptions& options, nxd_step_report_t* report) {
       done.skipped = !end.finite && options.check_finite;
     }
   } else {
-    if (recorder_) recorder_->read_states();
+    if (recorder_) recorder_->forget_states();
     const FinishedGradients finished =
         before_update(outcome_.step, [&] { return finish_gradients(options, same_used_map); });
     done.norm = finished.norm;
@@ -419,13 +419,15 @@ StepRecorder* Optimizer::recorder() {
   return recorder_ && has_form && recorder_->can_record() ? recorder_.get() : nullptr;
 }
 
-// The host writes the values that they are made of anew.
-void Optimizer::read_stale_masters() {
+// The host writes masters that are made anew, and a snapshot that was taken while the parameters
+// were elsewhere shares the states' memory.
+void Optimizer::prepare_to_record() {
   const std::vector<OptimizerState::Span>& spans = state_->spans();
-  const bool has_one = std::any_of(spans.begin(), spans.end(), [&](const auto& span) {
+  const bool is_written = std::any_of(spans.begin(), spans.end(), [&](const auto& span) {
     return span.master && copies_value(span);
   });
-  if (has_one) recorder_->read_states();
+  if (is_written || state_->is_shared()) recorder_->forget_states();
+  state_->make_own();
 }
 
 void Optimizer::record_step(const FinishOptions& options) {
@@ -435,7 +437,7 @@ void Optimizer::record_step(const FinishOptions& options) {
   const BucketPlan* plan = has_parts ? &reducer_->plan() : nullptr;
   bool begun = false;
   try {
-    read_stale_masters();
+    prepare_to_record();
     recorder_->finish(options, present, plan);
     for (OptimizerState::Span& span : state_->spans()) {
       if (!present[span.parameter]) continue;
@@ -515,7 +517,7 @@ GradientFactor Optimizer::settle() {
 // Then the states' memory is the host's, until the next step is recorded.
 void Optimizer::settle_for_host() {
   settle();
-  if (recorder_) recorder_->read_states();
+  if (recorder_) recorder_->forget_states();
 }
 
 void Optimizer::settle_if_ended() {

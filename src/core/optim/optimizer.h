@@ -68,7 +68,7 @@ class Optimizer {
   void make_blocks(OptimizerState::Span& span, const void* value);
   // Null unless this step is to be recorded.
   StepRecorder* recorder();
-  void read_stale_masters();
+  void prepare_to_record();
   void record_step(const FinishOptions& options);
   void record_span(OptimizerState::Span& span);
   void add_rounding(const OptimizerState::Span& span, const RandomSite& site,

@@ -71,6 +71,13 @@ OptimizerState::Block OptimizerState::make_block(const Span& span, const Paramet
   return block;
 }
 
+bool OptimizerState::is_shared() const {
+  return std::any_of(spans_.begin(), spans_.end(), [](const Span& span) {
+    return span.master.is_shared() || std::any_of(span.states.begin(), span.states.end(),
+                                                  [](const Block& s) { return s.is_shared(); });
+  });
+}
+
 void OptimizerState::make_own() {
   for (Span& span : spans_) {
     for (Block& state : span.states) state.make_own();

@@ -54,6 +54,7 @@ class OptimizerState {
   // F64 for F64, else F32.
   static nxd_dtype_t state_dtype(const ParameterInfo& info);
 
+  bool is_shared() const;  // some of the memory
   // Makes the memory of all states this state's alone, as it must be before it is written. Throws
   // OUT_OF_MEMORY; no content changes then, either.
   void make_own();

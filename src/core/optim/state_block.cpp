@@ -25,7 +25,7 @@ StateBlock StateBlock::share() const {
 
 // The other owner has read the content before its release: hence acquire and release.
 void StateBlock::make_own() {
-  if (!memory_ || memory_->owners.load(std::memory_order_acquire) == 1) return;
+  if (!is_shared()) return;
   StateBlock own(memory_->bytes);
   std::memcpy(own.get(), get(), memory_->bytes);
   *this = std::move(own);

@@ -25,6 +25,7 @@ class StateBlock {
   // Another owner of the same memory, which may end on any thread. Neither may write while both
   // live.
   StateBlock share() const;
+  bool is_shared() const { return memory_ && memory_->owners.load(std::memory_order_acquire) != 1; }
   // Afterwards the memory has no other owner; the content is as before. Throws OUT_OF_MEMORY, and
   // then leaves it shared.
   void make_own();

@@ -32,7 +32,7 @@ struct RecordedUpdate {
   size_t group = 0;  // of hyperparameters
   int64_t step = 1;
   nxd_dtype_t state_dtype = NXD_DTYPE_F32;
-  // The recorder has the values from here on; the memory has them after read_states().
+  // The recorder has the values from here on; the memory has them after forget_states().
   std::vector<void*> states{};
   void* master = nullptr;         // of state_dtype: the parameter becomes its copy; or null
   std::shared_ptr<void> owner{};  // keeps states and master
@@ -68,10 +68,8 @@ class StepRecorder {
   virtual GradientFactor end() = 0;
   // The graph failed when it had begun to update: values are of no step.
   virtual bool has_lost_values() const = 0;
-  // The host is about to read the memory of states and masters, or to write there, when the last
-  // step has ended.
-  virtual void read_states() = 0;
-  // That memory is about to be replaced.
+  // The host is about to read the memory of states and masters, to write there, or to replace it,
+  // when the last step has ended.
   virtual void forget_states() = 0;
 };
 

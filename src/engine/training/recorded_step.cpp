@@ -418,12 +418,8 @@ DeviceValuePtr RecordedStep::state_at(void* memory, const RecordedUpdate& update
                                                         to_scalar_type(update.state_dtype)));
 }
 
-void RecordedStep::read_states() {
-  for (const auto& [memory, state] : states_) state->known_data();
-}
-
 void RecordedStep::forget_states() {
-  read_states();
+  for (const auto& [memory, state] : states_) state->known_data();
   states_.clear();
 }
 

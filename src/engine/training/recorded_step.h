@@ -29,7 +29,6 @@ class RecordedStep final : public StepRecorder {
   bool has_ended() const override;
   GradientFactor end() override;
   bool has_lost_values() const override;
-  void read_states() override;
   void forget_states() override;
 
  private:
