@@ -12,8 +12,9 @@ extern "C" {
     /// Every rank calls it once per step, with gradients for the same parameters.
     /// @param[out] out_norm  of all gradients before clipping, with the same bits on all ranks; may be
     /// NULL.
-    /// @return NXD_OK; INVALID_ARGUMENT; INVALID_STATE (a norm that is not finite: gradients are left
-    /// unclipped; or a ddp of the model's, which nxd_ddp_finish is for); TIMEOUT; PEER_LOST.
+    /// @return NXD_OK; INVALID_ARGUMENT; INVALID_STATE (a norm that is not finite, or too large for F32
+    /// to clip from: gradients are left unclipped; or a ddp of the model's, which
+    /// nxd_ddp_finish is for); TIMEOUT; PEER_LOST.
     /// @since 0.1
     pub fn nxd_finish_grads(root: *mut nxd_module_t, options: *const nxd_finish_options_t, out_norm: *mut f64) -> nxd_status_t;
 
