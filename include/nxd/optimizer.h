@@ -309,7 +309,7 @@ NXD_API nxd_status_t nxd_optimizer_snapshot(nxd_optimizer_t* optimizer,
  *
  *  Hyperparameters of all groups and the schedule become those of the file, which has them beside
  *  the state; groups are made before the load, of the same parameters as they were. A step on
- * device XLA that was recorded and has not run runs before, and its error is this call's.
+ *  device XLA that was recorded and has not run runs before, and its error is this call's.
  *  @return NXD_OK; INVALID_ARGUMENT (another kind of optimizer, other parameters or groups); IO;
  *          CORRUPT. After a failure the state is as before.
  *  @since 0.1 */
