@@ -19,13 +19,13 @@ void check_size(const char* name, int size) {
 
 void copy_ranks(const std::vector<int>& ranks, int32_t* out, size_t cap, size_t* out_size) {
   check_argument(out_size, "out_size: expected a pointer, got NULL");
+  check_argument(out || cap == 0, "ranks: expected room for ", cap, " ranks, got NULL");
+  *out_size = ranks.size();
   if (cap > 0) {
-    check_argument(out, "ranks: expected room for ", cap, " ranks, got NULL");
     check_argument(ranks.size() <= cap, "cap: expected room for the group's ", ranks.size(),
                    " ranks, got ", cap);
     std::copy(ranks.begin(), ranks.end(), out);
   }
-  *out_size = ranks.size();
 }
 
 RankLayout::RankLayout(const ParallelOptions& options, int world_size)
