@@ -14,6 +14,7 @@
 
 struct nxd_payloads {
   std::vector<std::string> by_rank;
+  nxd::ForkGuard fork_guard{};
 };
 
 using namespace nxd;
@@ -164,7 +165,8 @@ nxd_status_t nxd_payloads_get(nxd_payloads_t* payloads, int32_t rank, const void
     clear_each(out_data, out_size);
     auto& data = output(out_data, "out_data");
     auto& bytes = output(out_size, "out_size");
-    const auto& all = required(payloads, "payloads").by_rank;
+    required(payloads, "payloads").fork_guard.check("payloads");
+    const auto& all = payloads->by_rank;
     check_argument(rank >= 0 && static_cast<size_t>(rank) < all.size(), "rank: expected 0 to ",
                    all.size() - 1, ", got ", rank);
     const std::string& own = all[static_cast<size_t>(rank)];

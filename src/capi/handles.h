@@ -16,11 +16,13 @@ struct nxd_store {
 struct nxd_group {
   std::shared_ptr<nxd::ProcessGroup> value;
   bool borrowed = false;  // from a context, whose handle owns this one
+  nxd::ForkGuard fork_guard{};
 };
 
 struct nxd_context {
   std::shared_ptr<nxd::Context> value;
   nxd_group groups[7];  // handed out by axis
+  nxd::ForkGuard fork_guard{};
 };
 
 struct nxd_work {
@@ -42,11 +44,13 @@ inline Store& unwrap(nxd_store_t* store) {
 
 inline Context& unwrap(nxd_context_t* ctx) {
   check_argument(ctx, "ctx: expected a context, got NULL");
+  ctx->fork_guard.check("ctx");
   return *ctx->value;
 }
 
 inline ProcessGroup& unwrap(nxd_group_t* group) {
   check_argument(group, "group: expected a group, got NULL");
+  group->fork_guard.check("group");
   check_state(group->value != nullptr, "group: its layout was destroyed");
   return *group->value;
 }
