@@ -5,7 +5,7 @@
  * Every function that can fail returns nxd_status_t: 0 is success, every error is negative, and
  * nxd_last_error() then says on the same thread what was expected and what was given. Outputs are
  * the last arguments, named out_*; they are set to NULL or 0 on entry and stay so when a call
- * fails.
+ * fails, save a size that tells how much more than cap there is.
  *
  * The comment of a function begins with its tag. [local] means that no other rank needs to call.
  * [blocking] means the same, and that the call may wait for another rank, a process or a store.
@@ -22,8 +22,9 @@
  *
  * Threads: different objects may be used concurrently; one object by one thread at a time. Objects
  * that share storage, a module or an autograd graph count as one object. nxd_context_abort,
- * nxd_group_abort, nxd_work_test and nxd_context_get_flight_record are safe from any thread. After
- * fork() every object is unusable in the child: calls return NXD_ERROR_INVALID_STATE.
+ * nxd_group_abort, nxd_work_test, nxd_context_get_flight_record and all functions of a store are
+ * safe from any thread. After fork() every object is unusable in the child: calls return
+ * NXD_ERROR_INVALID_STATE.
  *
  * Callbacks return: a longjmp, or another language's error, that leaves one is undefined.
  * Exceptions of C++ are caught where the callback has a status. Calls compute in the default

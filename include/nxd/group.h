@@ -11,7 +11,7 @@
  * f32 and rounded once. Results are therefore the same on all ranks and from run to run. The order
  * is that of the ranks or, over a hierarchical transport, of the ranks of each host and then of the
  * hosts. Over Gloo, NXD_LARGE_GROUP (33) or more ranks, or hosts, are added as a balanced binary
- * tree over them. */
+ * tree over them. A reduce-scatter whose hosts have different numbers of ranks is one over Gloo. */
 #ifndef NXD_GROUP_H
 #define NXD_GROUP_H
 

@@ -69,8 +69,8 @@ NXD_API nxd_status_t nxd_layout_get_group_count(const nxd_parallel_options_t* op
  *
  *  @param index   0..count-1, in the order of the lists NxD Core prints.
  *  @param ranks   room for cap ranks; may be NULL when cap is 0.
- *  @param[out] out_size  ranks in the group. When it exceeds cap nothing is copied, and a cap
- *                        other than 0 is INVALID_ARGUMENT.
+ *  @param[out] out_size  ranks in the group, also when they exceed cap: then nothing is copied, and
+ *                        a cap other than 0 is INVALID_ARGUMENT.
  *  @since 0.1 */
 NXD_API nxd_status_t nxd_layout_get_group(const nxd_parallel_options_t* options, int32_t world_size,
                                           nxd_axis_t axis, int32_t index, int32_t* ranks,
@@ -86,7 +86,8 @@ NXD_API nxd_status_t nxd_layout_find_rank(const nxd_parallel_options_t* options,
  *
  *  @param options  NULL: one tensor- and pipeline-parallel rank, all others data parallel.
  *  @return NXD_OK; INVALID_ARGUMENT (sizes, ranks that disagree about them, or tensor-parallel
- *          ranks with different seeds); INVALID_STATE (initialised already); TIMEOUT; PEER_LOST.
+ *          ranks with different seeds); INVALID_STATE (initialised already, finalized, forked);
+ *          UNSUPPORTED (platform and layout); TIMEOUT; PEER_LOST; ABORTED.
  *  @since 0.1 */
 NXD_API nxd_status_t nxd_init_model_parallel(nxd_context_t* ctx,
                                              const nxd_parallel_options_t* options);

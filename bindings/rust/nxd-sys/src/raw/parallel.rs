@@ -133,8 +133,8 @@ extern "C" {
     ///
     /// @param index   0..count-1, in the order of the lists NxD Core prints.
     /// @param ranks   room for cap ranks; may be NULL when cap is 0.
-    /// @param[out] out_size  ranks in the group. When it exceeds cap nothing is copied, and a cap
-    /// other than 0 is INVALID_ARGUMENT.
+    /// @param[out] out_size  ranks in the group, also when they exceed cap: then nothing is copied, and
+    /// a cap other than 0 is INVALID_ARGUMENT.
     /// @since 0.1
     pub fn nxd_layout_get_group(options: *const nxd_parallel_options_t, world_size: i32, axis: nxd_axis_t, index: i32, ranks: *mut i32, cap: usize, out_size: *mut usize) -> nxd_status_t;
 
@@ -146,7 +146,8 @@ extern "C" {
     ///
     /// @param options  NULL: one tensor- and pipeline-parallel rank, all others data parallel.
     /// @return NXD_OK; INVALID_ARGUMENT (sizes, ranks that disagree about them, or tensor-parallel
-    /// ranks with different seeds); INVALID_STATE (initialised already); TIMEOUT; PEER_LOST.
+    /// ranks with different seeds); INVALID_STATE (initialised already, finalized, forked);
+    /// UNSUPPORTED (platform and layout); TIMEOUT; PEER_LOST; ABORTED.
     /// @since 0.1
     pub fn nxd_init_model_parallel(ctx: *mut nxd_context_t, options: *const nxd_parallel_options_t) -> nxd_status_t;
 
