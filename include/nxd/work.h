@@ -13,9 +13,9 @@
  * orders.
  *
  * Errors: bad arguments, ranks that disagree and lost ranks are the work's own failure, which
- * nxd_work_wait returns; the call itself fails only for a NULL group or out_work, in a forked
- * child, or when there is no memory or thread for it. The group's timeout bounds each work from
- * when it begins. */
+ * nxd_work_wait returns; the call itself fails only for a NULL group or out_work, a group whose
+ * layout was destroyed, in a forked child or the interrupt callback of a call on the group, or when
+ * there is no memory or thread for it. The group's timeout bounds each work from when it begins. */
 #ifndef NXD_WORK_H
 #define NXD_WORK_H
 
@@ -33,7 +33,8 @@ typedef struct nxd_work nxd_work_t;
  *  @param send, receive     as for nxd_all_reduce; borrowed until the work is done.
  *  @param[out] out_work  the caller destroys it.
  *  @return NXD_OK; INVALID_ARGUMENT (NULL; the peers are told); OUT_OF_MEMORY; INVALID_STATE (after
- *          fork). All other failures are the work's. The same for all *_async functions.
+ *          fork, and as said above). All other failures are the work's. The same for all *_async
+ *          functions.
  *  @since 0.1 */
 NXD_API nxd_status_t nxd_all_reduce_async(nxd_group_t* group, const void* send, void* receive,
                                           size_t count, nxd_dtype_t dtype, nxd_reduce_t reduce,

@@ -60,7 +60,8 @@ extern "C" {
     /// With NXD_SECRET or NXD_SECRET_FILE both ends prove that they have the same secret; see
     /// docs/security.md.
     ///
-    /// @param host        name or address of the server, which listens there alone.
+    /// @param host        name or address of the server, which listens there alone, or at all addresses
+    /// where host is none of this host's; see docs/security.md.
     /// @param port        1..65535; for the server 0 picks a free port, see nxd_store_get_port.
     /// @param is_server   1: serve in this process and connect to it; 0: connect.
     /// @param timeout_ms  0: 300000. Also bounds each later request. One that ends with TIMEOUT may
@@ -84,10 +85,13 @@ extern "C" {
     pub fn nxd_store_get_port(store: *mut nxd_store_t, out_port: *mut i32) -> nxd_status_t;
 
     /// [blocking] Stores a copy of the value under the key.
+    /// @param key    as for all calls, at most 64 KiB over TCP.
     /// @param value  size bytes, at most 1 GiB, and 64 MiB over TCP; may be NULL when size is 0.
     /// @return NXD_OK; INVALID_ARGUMENT; OUT_OF_MEMORY (also: all values of a store over TCP would take
     /// more than 1 GiB; nothing is stored. A server of torch's loses the connection instead);
-    /// IO, TIMEOUT (the store is lost or silent, or the file of a file store is kept locked).
+    /// IO, TIMEOUT (the store is lost or silent, or the file of a file store is kept locked);
+    /// CORRUPT (that file is no store any more). The status of a store's callback passes
+    /// through.
     /// @since 0.1
     pub fn nxd_store_set(store: *mut nxd_store_t, key: *const c_char, value: *const c_void, size: usize) -> nxd_status_t;
 
@@ -97,14 +101,14 @@ extern "C" {
     /// @param[out] out_size  bytes of the value, also when cap is too small.
     /// @return NXD_OK; INVALID_ARGUMENT (cap too small: nothing is copied);
     /// TIMEOUT (key absent, the store is silent, or the file of a file store is kept locked);
-    /// IO (the store is lost).
+    /// IO (the store is lost); CORRUPT (as nxd_store_set).
     /// @since 0.1
     pub fn nxd_store_get(store: *mut nxd_store_t, key: *const c_char, timeout_ms: i64, buf: *mut c_void, cap: usize, out_size: *mut usize) -> nxd_status_t;
 
     /// [blocking] Adds to an integer key that starts at 0, atomically. Sums wrap.
     /// @return NXD_OK; INVALID_ARGUMENT (the value is no integer; a server of torch's loses the
-    /// connection instead); OUT_OF_MEMORY (as nxd_store_set); IO, TIMEOUT (the store is
-    /// lost or silent, or the file of a file store is kept locked).
+    /// connection instead); OUT_OF_MEMORY, CORRUPT (as nxd_store_set); IO, TIMEOUT (the
+    /// store is lost or silent, or the file of a file store is kept locked).
     /// @since 0.1
     pub fn nxd_store_add(store: *mut nxd_store_t, key: *const c_char, amount: i64, out_value: *mut i64) -> nxd_status_t;
 

@@ -28,7 +28,8 @@ extern "C" {
     /// @param send, receive     as for nxd_all_reduce; borrowed until the work is done.
     /// @param[out] out_work  the caller destroys it.
     /// @return NXD_OK; INVALID_ARGUMENT (NULL; the peers are told); OUT_OF_MEMORY; INVALID_STATE (after
-    /// fork). All other failures are the work's. The same for all *_async functions.
+    /// fork, and as said above). All other failures are the work's. The same for all *_async
+    /// functions.
     /// @since 0.1
     pub fn nxd_all_reduce_async(group: *mut nxd_group_t, send: *const c_void, receive: *mut c_void, count: usize, dtype: nxd_dtype_t, reduce: nxd_reduce_t, out_work: *mut *mut nxd_work_t) -> nxd_status_t;
 
