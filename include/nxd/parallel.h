@@ -28,7 +28,8 @@ enum {
   NXD_PLATFORM_INVALID = -1,
   NXD_PLATFORM_NEUTRAL = 0, /**< tensor-parallel ranks adjacent, then context, data, pipeline */
   NXD_PLATFORM_TRN1 = 1,    /**< as neutral, but tensor groups of 4 are strided within a host */
-  NXD_PLATFORM_TRN2 = 2 /**< as neutral, but tensor groups of 64 (32 with lnc_size 2) are rings */
+  NXD_PLATFORM_TRN2 = 2 /**< as neutral, but tensor groups of 64 are rings; with lnc_size 2 those
+                             of 32 instead, in worlds of 64 ranks or more */
 };
 
 /** A layout of ranks. Sizes are rejected, never clamped: tensor x pipeline x context, and tensor x

@@ -30,7 +30,8 @@ class Platform(IntEnum):
     NEUTRAL = 0
     # as neutral, but tensor groups of 4 are strided within a host
     TRN1 = 1
-    # as neutral, but tensor groups of 64 (32 with lnc_size 2) are rings
+    # as neutral, but tensor groups of 64 are rings; with lnc_size 2 those of 32 instead, in worlds
+    # of 64 ranks or more
     TRN2 = 2
 
 

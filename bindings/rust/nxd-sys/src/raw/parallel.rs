@@ -52,7 +52,7 @@ impl nxd_platform_t {
     pub const NEUTRAL: Self = Self(0);
     /// as neutral, but tensor groups of 4 are strided within a host
     pub const TRN1: Self = Self(1);
-    /// as neutral, but tensor groups of 64 (32 with lnc_size 2) are rings
+    /// as neutral, but tensor groups of 64 are rings; with lnc_size 2 those of 32 instead, in worlds of 64 ranks or more
     pub const TRN2: Self = Self(2);
 }
 
