@@ -2,6 +2,8 @@
 // memory that is counted, states that move between layouts, and ends that come too early.
 #include <algorithm>
 #include <filesystem>
+#include <fstream>
+#include <iterator>
 
 #include "support/buffer_model.h"
 #include "support/temp_dir.h"
@@ -324,6 +326,35 @@ void test_states_move(void**) {
   }
 }
 
+// The file of a state has its bits, wherever its parts were: a momentum of -0 among them, which the
+// first gradient may leave.
+void test_states_keep_the_sign_of_zero(void**) {
+  const TempDir directory;
+  std::vector<std::string> files;
+  for (const int stage : {0, 1}) {
+    const std::string path = directory.path() + "/state" + std::to_string(stage);
+    on_ranks<int>(2, [&](nxd_context_t* ctx, int, int) {
+      BufferModel model(ragged_shapes(), NXD_DTYPE_F64, NXD_DTYPE_F64);
+      for (const auto& array : model.grads) {
+        for (int64_t i = 0; i < array->count(); ++i) array->set(i, -0.0);
+      }
+      Ddp ddp;
+      if (!NXD_TEST_OK(model.create_ddp(ctx, ddp_options({2, stage}), ddp))) return 1;
+      nxd_sgd_options_t options = NXD_SGD_OPTIONS_INIT;
+      options.momentum = 0.9;
+      nxd_optimizer_t* handle = nullptr;
+      NXD_TEST_OK(nxd_optimizer_create_sgd_ddp(ddp.get(), &options, &handle));
+      const Optimizer sgd(handle);
+      NXD_TEST_CHECK(step(sgd.get()).updates == 1);
+      NXD_TEST_OK(nxd_optimizer_save(sgd.get(), path.c_str()));
+      return 0;
+    });
+    std::ifstream file(path, std::ios::binary);
+    files.emplace_back(std::istreambuf_iterator<char>(file), std::istreambuf_iterator<char>());
+  }
+  assert_true(!files[0].empty() && files[0] == files[1]);
+}
+
 void test_foreign_states_are_refused(void**) {
   const TempDir directory;
   const std::string path = directory.path() + "/state";
@@ -434,6 +465,7 @@ int main() {
       cmocka_unit_test(test_norms),
       cmocka_unit_test(test_nonfinite_gradients_skip_the_step),
       cmocka_unit_test(test_states_move),
+      cmocka_unit_test(test_states_keep_the_sign_of_zero),
       cmocka_unit_test(test_foreign_states_are_refused),
       cmocka_unit_test(test_a_failing_rule_ends_the_step_everywhere),
       cmocka_unit_test(test_a_lost_rank_is_named),

@@ -96,8 +96,10 @@ Block local_state(const StateView& view, size_t parameter, size_t index) {
   }
   ProcessGroup* data = view.groups.data.get();
   if (view.sharded && data && data->size() > 1) {
-    data->run(Call::all_reduce(local.get(), local.get(), static_cast<size_t>(info.count()),
-                               OptimizerState::state_dtype(info), NXD_REDUCE_SUM));
+    // As integers, zeros add to nothing: as floats they would make +0 of a -0.
+    const nxd_dtype_t bits = element == dtype_size(NXD_DTYPE_I64) ? NXD_DTYPE_I64 : NXD_DTYPE_I32;
+    data->run(Call::all_reduce(local.get(), local.get(), static_cast<size_t>(info.count()), bits,
+                               NXD_REDUCE_SUM));
   }
   return local;
 }
