@@ -66,7 +66,7 @@ NXD_API nxd_status_t nxd_training_state_add_module(nxd_training_state_t* state, 
 
 /** [collective: the data-parallel group] Weights that make mean losses of microbatches add up to
  *  the mean over all valid tokens of the step: each one's valid labels divided by those of all
- *  microbatches of all data-parallel ranks.
+ *  microbatches of all data-parallel ranks, or of the world's without nxd_init_model_parallel.
  *
  *  Multiply each loss by its weight, or give the weight as its gradient to nxd_backward, and reduce
  *  gradients with SUM. Leave out a microbatch of weight 0 whose loss is not finite, as one without

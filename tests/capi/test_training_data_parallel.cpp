@@ -261,13 +261,30 @@ void test_weights(void**) {
       nullptr);
 }
 
+// The data-parallel ranks are the world's then, as those of a ddp over buffers and of a loader.
+void test_weights_without_a_layout(void**) {
+  nxd_test_run_ranks(
+      2, 0,
+      [](nxd_context_t* ctx, int rank, int, void*) {
+        const Tensor labels = make_i64({1, 2, rank == 0 ? 3 : -100, rank == 0 ? 4 : -100}, {1, 4});
+        nxd_tensor_t* handle = labels.get();
+        double weight = 0;
+        NXD_TEST_OK(nxd_loss_weights(ctx, &handle, 1, -100, 0, &weight));
+        NXD_TEST_CHECK(weight == (rank == 0 ? 4 : 2) / 6.0);
+        nxd_tensor_t* bad = nullptr;
+        NXD_TEST_REFUSED(nxd_loss_weights(ctx, rank == 1 ? nullptr : &bad, 1, -100, 0, &weight),
+                         NXD_ERROR_INVALID_ARGUMENT, rank == 1 ? "labels" : "rank 1");
+      },
+      nullptr);
+}
+
 }  // namespace
 
 int main() {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(test_settings_f64),     cmocka_unit_test(test_settings_f32),
       cmocka_unit_test(test_state_is_divided), cmocka_unit_test(test_no_valid_token),
-      cmocka_unit_test(test_weights),
+      cmocka_unit_test(test_weights),          cmocka_unit_test(test_weights_without_a_layout),
   };
   return cmocka_run_group_tests(tests, nullptr, nullptr);
 }

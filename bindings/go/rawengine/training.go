@@ -129,7 +129,8 @@ func TrainingStateAddModule(state *raw.TrainingState, name string, root *raw.Mod
 
 // LossWeights is nxd_loss_weights. Weights that make mean losses of microbatches add up to the mean
 // over all valid tokens of the step: each one's valid labels divided by those of all microbatches
-// of all data-parallel ranks. [collective: the data-parallel group]
+// of all data-parallel ranks, or of the world's without nxd_init_model_parallel. [collective: the
+// data-parallel group]
 func LossWeights(ctx *raw.Context, labels **raw.Tensor, numLabels int, ignoreIndex int64, shifted int32, outWeights *float64) error {
 	return raw.TakeError(unsafe.Pointer(C.nxdgo_loss_weights((*C.nxd_context_t)(unsafe.Pointer(ctx)), (**C.nxd_tensor_t)(unsafe.Pointer(labels)), C.size_t(numLabels), C.int64_t(ignoreIndex), C.int32_t(shifted), (*C.double)(unsafe.Pointer(outWeights)))))
 }

@@ -35,14 +35,12 @@ int64_t count_valid(const at::Tensor& given, int64_t ignore_index, bool shifted)
 std::vector<double> loss_weights(const Context& context, const std::vector<at::Tensor>& labels,
                                  int64_t ignore_index, bool shifted, const Outcome& given) {
   at::NoGradGuard no_grad;
-  ProcessGroup* group = nullptr;
-  if (context.model_parallel_is_initialized()) {
-    check_trained_axes(context, "weights of losses");
-    group = context.parallel().group(NXD_AXIS_DATA).get();
-  }
+  check_trained_axes(context, "weights of losses");
+  const bool has_layout = context.model_parallel_is_initialized();
+  ProcessGroup& group = *(has_layout ? context.parallel().group(NXD_AXIS_DATA) : context.world());
   const std::string wrong = given.good() ? rejection_of(labels) : given.reason;
-  if (group && group->size() > 1) {
-    check_with_group(*group, wrong.empty(), "loss_weights", wrong);
+  if (group.size() > 1) {
+    check_with_group(group, wrong.empty(), "loss_weights", wrong);
   } else {
     check_argument(wrong.empty(), wrong);
   }
@@ -52,8 +50,8 @@ std::vector<double> loss_weights(const Context& context, const std::vector<at::T
     counts.push_back(count_valid(each, ignore_index, shifted));
     total += counts.back();
   }
-  if (group && group->size() > 1) {
-    group->run(Call::all_reduce(&total, &total, 1, NXD_DTYPE_I64, NXD_REDUCE_SUM));
+  if (group.size() > 1) {
+    group.run(Call::all_reduce(&total, &total, 1, NXD_DTYPE_I64, NXD_REDUCE_SUM));
   }
   std::vector<double> weights;
   for (const int64_t count : counts) {
