@@ -1,5 +1,6 @@
 // Initial weights are a function of the seed, the canonical name and the global index: the same
 // bits at every tensor-parallel size.
+#include <algorithm>
 #include <map>
 #include <mutex>
 
@@ -123,9 +124,40 @@ void test_initial_weights(void**) {
   assert_true(max_abs(one.at("made row.bias")) <= 0.25);
 }
 
+// A parameter of the caller's has the values of an array of its name: the fan_in of a convolution's
+// weight is that of all its channels and places.
+void draw_as_arrays(nxd_context_t* ctx, int, int, void*) {
+  nxd_parameter_options_t options = NXD_PARAMETER_OPTIONS_INIT;
+  options.init = NXD_INIT_KAIMING_UNIFORM;
+  options.init_a = 1;
+  for (std::vector<int64_t> shape : {std::vector<int64_t>{5}, {4, 6}, {4, 3, 2, 5}}) {
+    const Module holder = container(ctx);
+    nxd_parameter_t* const parameter = add(holder, "w", shape, options);
+    NXD_TEST_OK(nxd_module_initialize(holder.get(), 42));
+    const std::vector<double> got = values(whole(parameter));
+    std::vector<float> drawn(got.size());
+    DLTensor array = {};
+    array.data = drawn.data();
+    array.device = {kDLCPU, 0};
+    array.dtype = {kDLFloat, 32, 1};
+    array.ndim = static_cast<int32_t>(shape.size());
+    array.shape = shape.data();
+    const nxd_shard_options_t all = NXD_SHARD_OPTIONS_INIT;
+    NXD_TEST_OK(nxd_shard_initialize(ctx, "w", NXD_INIT_KAIMING_UNIFORM, 1, 0, &all, &array));
+    NXD_TEST_CHECK(std::equal(got.begin(), got.end(), drawn.begin()));
+  }
+}
+
+void test_parameters_are_drawn_as_arrays(void**) {
+  nxd_context_options_t options = NXD_CONTEXT_OPTIONS_INIT;
+  options.seed = 42;
+  nxd_test_run_ranks_with(&options, 1, 1, draw_as_arrays, nullptr);
+}
+
 }  // namespace
 
 int main() {
-  const CMUnitTest tests[] = {cmocka_unit_test(test_initial_weights)};
+  const CMUnitTest tests[] = {cmocka_unit_test(test_initial_weights),
+                              cmocka_unit_test(test_parameters_are_drawn_as_arrays)};
   return cmocka_run_group_tests_name("initial_weights", tests, nullptr, nullptr);
 }

@@ -1,5 +1,7 @@
 #include "engine/layers/caller_parameter.h"
 
+#include <algorithm>
+
 #include "engine/layers/layer_support.h"
 
 namespace nxd {
@@ -12,8 +14,11 @@ Parameter& add_caller_parameter(Module& module, const LayerContext& at, const st
   }
   check_argument(dim < 0 || !at.sequence_parallel,
                  "sequence_parallel: only for a replicated parameter");
-  const int64_t fan_in = shape.empty() ? 1 : shape.back();
-  const Initializer init = at.init.resolve(Initializer::constant(0), std::max<int64_t>(fan_in, 1));
+  // As that of a shard over buffers (nxd_shard_initialize). Sizes that overflow fail further down.
+  double fan_in = 1;
+  for (size_t i = 1; i < shape.size(); ++i) fan_in *= static_cast<double>(shape[i]);
+  const Initializer init = at.init.resolve(Initializer::constant(0),
+                                           static_cast<int64_t>(std::clamp(fan_in, 1.0, 0x1p62)));
   // Outside of model parallelism a replicated parameter needs no group.
   const bool grouped = module.context()->model_parallel_is_initialized();
   const GroupRef group = grouped || dim >= 0 || at.sequence_parallel ? at.group() : nullptr;
