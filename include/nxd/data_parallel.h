@@ -167,7 +167,8 @@ NXD_API nxd_status_t nxd_ddp_mark_unused(nxd_ddp_t* ddp, size_t index);
  *  @since 0.1 */
 NXD_API nxd_status_t nxd_ddp_set_sync(nxd_ddp_t* ddp, int32_t sync);
 
-/** [local] Bytes of buffers that the ddp holds on this rank beside parameters and gradients.
+/** [local] Bytes of buckets that the ddp holds on this rank. A module's gradients lie in them; over
+ *  buffers they come beside parameters and gradients.
  *  @since 0.1 */
 NXD_API nxd_status_t nxd_ddp_get_buffer_bytes(nxd_ddp_t* ddp, uint64_t* out_bytes);
 

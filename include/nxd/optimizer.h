@@ -126,7 +126,8 @@ typedef struct nxd_update {
 } nxd_update_t;
 
 /** An update rule of the caller's own. A call that fails leaves param and states as they were, so
- * that parameters are OLD after the first of a step, and PARTIAL after a later one. */
+ * that parameters are OLD after the first of a step, and PARTIAL after a later one. Where peers of
+ * ZeRO-1 store their parts in this rank's memory, they are PARTIAL after any. */
 typedef nxd_status_t (*nxd_update_fn)(const nxd_update_t* update, void* user_data);
 
 /** Options of nxd_optimizer_create_custom. */
@@ -242,9 +243,10 @@ typedef struct nxd_step_report {
  *  @param out_report  may be NULL.
  *  @return NXD_OK; INVALID_ARGUMENT and ABI_MISMATCH, on all ranks, also of a report; UNSUPPORTED
  *          (max_norm over a part of a model, see nxd_ddp_create_buffers); INVALID_STATE (parameters
- *          or state are PARTIAL); TIMEOUT or PEER_LOST: nxd_last_error_info says of which step this
- *          rank's parameters are. Forwards, steps and saves reject PARTIAL parameters until they
- *          are loaded again, and the optimizer's state until nxd_optimizer_load.
+ *          or state are PARTIAL; a module's in a world of several ranks without
+ *          nxd_init_model_parallel); TIMEOUT or PEER_LOST: nxd_last_error_info says of which step
+ * this rank's parameters are. Forwards, steps and saves reject PARTIAL parameters until they are
+ * loaded again, and the optimizer's state until nxd_optimizer_load.
  *  @since 0.1 */
 NXD_API nxd_status_t nxd_optimizer_step(nxd_optimizer_t* optimizer,
                                         const nxd_finish_options_t* options,

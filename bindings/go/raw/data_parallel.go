@@ -230,8 +230,8 @@ func DDPSetSync(ddp *DDP, sync int32) error {
 	return TakeError(unsafe.Pointer(C.nxdgo_ddp_set_sync((*C.nxd_ddp_t)(unsafe.Pointer(ddp)), C.int32_t(sync))))
 }
 
-// DDPGetBufferBytes is nxd_ddp_get_buffer_bytes. Bytes of buffers that the ddp holds on this rank
-// beside parameters and gradients. [local]
+// DDPGetBufferBytes is nxd_ddp_get_buffer_bytes. Bytes of buckets that the ddp holds on this rank.
+// A module's gradients lie in them; over buffers they come beside parameters and gradients. [local]
 func DDPGetBufferBytes(ddp *DDP) (bytesOut uint64, err error) {
 	r := C.nxdgo_ddp_get_buffer_bytes((*C.nxd_ddp_t)(unsafe.Pointer(ddp)))
 	return uint64(r.out_bytes), TakeError(unsafe.Pointer(r.error))

@@ -224,7 +224,8 @@ extern "C" {
     /// @since 0.1
     pub fn nxd_ddp_set_sync(ddp: *mut nxd_ddp_t, sync: i32) -> nxd_status_t;
 
-    /// [local] Bytes of buffers that the ddp holds on this rank beside parameters and gradients.
+    /// [local] Bytes of buckets that the ddp holds on this rank. A module's gradients lie in them; over
+    /// buffers they come beside parameters and gradients.
     /// @since 0.1
     pub fn nxd_ddp_get_buffer_bytes(ddp: *mut nxd_ddp_t, out_bytes: *mut u64) -> nxd_status_t;
 

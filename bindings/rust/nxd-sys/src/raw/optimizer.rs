@@ -145,7 +145,8 @@ pub struct nxd_optimizer_t {
 }
 
 /// An update rule of the caller's own. A call that fails leaves param and states as they were, so
-/// that parameters are OLD after the first of a step, and PARTIAL after a later one.
+/// that parameters are OLD after the first of a step, and PARTIAL after a later one. Where peers of
+/// ZeRO-1 store their parts in this rank's memory, they are PARTIAL after any.
 pub type nxd_update_fn = Option<
     unsafe extern "C" fn(update: *const nxd_update_t, user_data: *mut c_void) -> nxd_status_t,
 >;
@@ -435,9 +436,10 @@ extern "C" {
     /// @param out_report  may be NULL.
     /// @return NXD_OK; INVALID_ARGUMENT and ABI_MISMATCH, on all ranks, also of a report; UNSUPPORTED
     /// (max_norm over a part of a model, see nxd_ddp_create_buffers); INVALID_STATE (parameters
-    /// or state are PARTIAL); TIMEOUT or PEER_LOST: nxd_last_error_info says of which step this
-    /// rank's parameters are. Forwards, steps and saves reject PARTIAL parameters until they
-    /// are loaded again, and the optimizer's state until nxd_optimizer_load.
+    /// or state are PARTIAL; a module's in a world of several ranks without
+    /// nxd_init_model_parallel); TIMEOUT or PEER_LOST: nxd_last_error_info says of which step
+    /// this rank's parameters are. Forwards, steps and saves reject PARTIAL parameters until they are
+    /// loaded again, and the optimizer's state until nxd_optimizer_load.
     /// @since 0.1
     pub fn nxd_optimizer_step(optimizer: *mut nxd_optimizer_t, options: *const nxd_finish_options_t, out_report: *mut nxd_step_report_t) -> nxd_status_t;
 

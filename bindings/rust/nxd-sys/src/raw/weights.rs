@@ -88,7 +88,8 @@ extern "C" {
     ///
     /// @param name   of the weight, such as "model.layers.0.mlp.up_proj.weight".
     /// @param init   not DEFAULT. The fan_in of KAIMING_UNIFORM is the product of the whole weight's
-    /// sizes but the first.
+    /// sizes but the first. A layer of an embedding takes the first instead, its number
+    /// of rows.
     /// @param shard  F32, F64, BF16 or F16, of at least one dimension where has_dim.
     /// @return NXD_OK; INVALID_ARGUMENT (shapes, dtypes, options); INVALID_STATE (no
     /// nxd_init_model_parallel); OUT_OF_MEMORY.
