@@ -26,6 +26,14 @@ nxd_parameter_t* add(const Module& module, const char* name, const std::vector<i
   return parameter;
 }
 
+void check_master_weight(const Module& layer) {
+  nxd_tensor_t* lent = nullptr;
+  Tensor master;
+  NXD_TEST_OK(nxd_module_get_master_weight(layer.get(), &lent));
+  NXD_TEST_OK(nxd_tensor_detach(lent, master.out()));
+  NXD_TEST_CHECK(values(master) == values(whole(layer.parameters().front().second)));
+}
+
 using Draws = std::map<std::string, std::vector<double>>;
 
 // Whole initial weights of one of each layer, made with the context's seed and their options'
@@ -40,8 +48,9 @@ void draw(nxd_context_t* ctx, Draws& draws) {
   NXD_TEST_OK(nxd_layer_create_column_parallel_linear(ctx, 8, 16, &linear, split.out()));
   linear.name = "net.strided";
   linear.stride = 2;
+  linear.keep_master_weight = 1;
   NXD_TEST_OK(nxd_layer_create_column_parallel_linear(ctx, 8, 16, &linear, strided.out()));
-  linear.stride = 0;
+  linear.stride = linear.keep_master_weight = 0;
   linear.name = "net.row";
   NXD_TEST_OK(nxd_layer_create_row_parallel_linear(ctx, 16, 8, &linear, row.out()));
   nxd_embedding_options_t table = NXD_EMBEDDING_OPTIONS_INIT;
@@ -79,7 +88,9 @@ void draw(nxd_context_t* ctx, Draws& draws) {
     }
     NXD_TEST_OK(nxd_module_add_child(root.get(), name, module->get()));
   }
+  check_master_weight(strided);
   NXD_TEST_OK(nxd_module_initialize(root.get(), 99));
+  check_master_weight(strided);
   for (const auto& [path, parameter] : root.parameters()) {
     draws["drawn " + path] = values(whole(parameter));
   }

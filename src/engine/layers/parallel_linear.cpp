@@ -53,7 +53,7 @@ void ParallelLinearLayer::make_weight(const LayerContext& at, ShardSpec shard,
   const Initializer init = at.init.resolve(default_initializer(in_features_), in_features_);
   Parameter& weight = make_parameter(*this, at, "weight", std::move(shard), init);
   keeps_master_weight_ = keeps_master_weight;
-  if (keeps_master_weight_ && weight.has_value()) make_master_weight();
+  if (keeps_master_weight_) weight.keep_initial_full();
 }
 
 Parameter& ParallelLinearLayer::make_bias(const LayerContext& at, ShardSpec shard) {
@@ -62,15 +62,10 @@ Parameter& ParallelLinearLayer::make_bias(const LayerContext& at, ShardSpec shar
       at.init.is_default() ? default_initializer(in_features_) : Initializer::constant(0));
 }
 
-void ParallelLinearLayer::make_master_weight() {
-  master_weight_ = parameter("weight")->initial_full(context()->seed());
-}
-
 const at::Tensor& ParallelLinearLayer::master_weight() {
   check_state(keeps_master_weight_, class_name(),
               ": the master weight was not kept; make the layer with keep_master_weight");
-  if (!master_weight_.defined()) make_master_weight();
-  return master_weight_;
+  return parameter("weight")->initial_full();
 }
 
 at::Tensor ParallelLinearLayer::bias_to_add() const {

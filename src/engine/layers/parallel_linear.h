@@ -74,13 +74,11 @@ class ParallelLinearLayer : public Module {
   int64_t sequence_dim_;
 
  private:
-  void make_master_weight();
   const Parameter& own_parameter(std::string_view name) const;
 
   int stride_;          // blocks of the split features, each of which is split and padded
   bool has_own_range_;  // ranks may have shares of several sizes, and none is padded
   bool keeps_master_weight_ = false;
-  at::Tensor master_weight_;
 };
 
 class ColumnParallelLinear : public ParallelLinearLayer {

@@ -78,12 +78,12 @@ Parameter::Parameter(std::string canonical_name, ShardSpec shard, Initializer in
   tensor_.set_requires_grad(true);
 }
 
-at::Tensor Parameter::draw(uint64_t seed, const ShardSpec& shard) const {
+at::Tensor Parameter::draw(const ShardSpec& shard) const {
   const at::ScalarType dtype = tensor().scalar_type();
   at::Tensor out = pooled_empty(shard.local_shape(), dtype == at::kDouble ? dtype : at::kFloat);
   const InitialValues values = initial_values_;  // its own call may replace it
   if (!values) {
-    initializer_.fill(RandomSite(seed, canonical_name_), shard, to_nxd_dtype(out.scalar_type()),
+    initializer_.fill(RandomSite(seed_, canonical_name_), shard, to_nxd_dtype(out.scalar_type()),
                       out.data_ptr());
   } else if (dtype == at::kDouble) {
     fill_by(values, canonical_name_, shard, out.data_ptr<double>());
@@ -96,11 +96,16 @@ at::Tensor Parameter::draw(uint64_t seed, const ShardSpec& shard) const {
 void Parameter::initialize(uint64_t seed, const std::string& canonical_name) {
   canonical_name_ = canonical_name;
   seed_ = seed;
-  if (has_value()) set_value(draw(seed, shard_));
+  initial_full_.reset();
+  if (!has_value()) return;
+  set_value(draw(shard_));
+  if (keeps_initial_full_) draw_initial_full();
 }
 
 void Parameter::materialize() {
-  if (!has_value()) give_value(draw(seed_, shard_));
+  if (has_value()) return;
+  give_value(draw(shard_));
+  if (keeps_initial_full_) draw_initial_full();
 }
 
 void Parameter::materialize(const std::function<void(at::Tensor& value)>& fill) {
@@ -171,8 +176,16 @@ void Parameter::check_complete() const {
   if (partial_step_ >= 0) fail(NXD_ERROR_INVALID_STATE, why_partial());
 }
 
-at::Tensor Parameter::initial_full(uint64_t seed) const {
-  return draw(seed, ShardSpec::replicated(shard_.shape()));
+void Parameter::draw_initial_full() { initial_full_ = draw(ShardSpec::replicated(shard_.shape())); }
+
+void Parameter::keep_initial_full() {
+  keeps_initial_full_ = true;
+  if (has_value()) draw_initial_full();
+}
+
+const at::Tensor& Parameter::initial_full() {
+  if (!initial_full_.defined()) draw_initial_full();
+  return initial_full_;
 }
 
 at::Tensor Parameter::slice_of(const at::Tensor& full, const ShardSpec& shard) const {

@@ -86,8 +86,10 @@ class Parameter : public std::enable_shared_from_this<Parameter> {
   void mark_cut() { is_cut_ = true; }
   // INVALID_STATE for a parameter of such a model.
   void check_uncut(const char* call) const;
-  // The whole initial value, drawn on this rank alone.
-  at::Tensor initial_full(uint64_t seed) const;
+  // The whole initial value, drawn on this rank alone. One that is kept is drawn whenever the
+  // shard's is.
+  void keep_initial_full();
+  const at::Tensor& initial_full();
 
   // Overwrites the shard, or gives it its value, with a tensor of its shape and dtype on the CPU,
   // which is the parameter's own from now on.
@@ -127,7 +129,8 @@ class Parameter : public std::enable_shared_from_this<Parameter> {
   // Gives a parameter on the meta device a value, which comes from the CPU.
   void give_value(at::Tensor value);
   // The initial values of a shard of this parameter.
-  at::Tensor draw(uint64_t seed, const ShardSpec& shard) const;
+  at::Tensor draw(const ShardSpec& shard) const;
+  void draw_initial_full();
 
   std::string canonical_name_;
   ShardSpec shard_;
@@ -135,11 +138,11 @@ class Parameter : public std::enable_shared_from_this<Parameter> {
   uint64_t seed_ = 0;
   GroupOfShards shard_group_;
   std::shared_ptr<ProcessGroup> gradient_group_;
-  bool counts_in_norm_ = true;
+  bool counts_in_norm_ = true, keeps_initial_full_ = false;
   bool is_cut_ = false;
   int64_t partial_step_ = -1;
   at::Device home_;  // where a value lies that comes after the meta device
-  at::Tensor tensor_, main_grad_;
+  at::Tensor tensor_, main_grad_, initial_full_;
   Attachment attachment_;
   // Last: a caller's data go while all else is there.
   InitialValues initial_values_;
