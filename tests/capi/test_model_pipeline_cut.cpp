@@ -228,12 +228,37 @@ void padded_before(void**) {
   });
 }
 
+// A call that one rank rejects, for a ddp has what it would give up, leaves the model whole on all
+// of them.
+void rejected_cuts(void**) {
+  on_pipeline_ranks({1, 2, 1}, [](nxd_context_t* ctx, int) {
+    const Module model = two_pairs(ctx);
+    const std::vector<Tensor> batch = batch_of_rows();
+    const Named before = whole_parameters(model.get());
+    nxd_module_t* second = nullptr;
+    NXD_TEST_OK(nxd_module_find_module(model.get(), "b", &second));
+    nxd_ddp_t* ddp = nullptr;
+    NXD_TEST_OK(nxd_ddp_create(second, nullptr, &ddp));
+    static const char* const cuts[] = {"a"};
+    nxd_pp_options_t options = NXD_PP_OPTIONS_INIT;
+    options.pipeline_cuts = cuts;
+    options.num_cuts = 1;
+    nxd_pp_t* pp = nullptr;
+    NXD_TEST_REFUSED(nxd_pp_create(model.get(), handles(batch).data(), 1, &options, &pp), kState,
+                     "a ddp has");
+    nxd_ddp_destroy(ddp);
+    NXD_TEST_CHECK(whole_parameters(model.get()) == before);
+    NXD_TEST_OK(nxd_module_cast(model.get(), NXD_DTYPE_F64));
+  });
+}
+
 }  // namespace
 
 int main(void) {
   const CMUnitTest tests[] = {
       cmocka_unit_test(shapes_stay),      cmocka_unit_test(ranks_that_differ),
       cmocka_unit_test(complex_values),   cmocka_unit_test(batches_that_differ),
-      cmocka_unit_test(traces_that_fail), cmocka_unit_test(padded_before)};
+      cmocka_unit_test(traces_that_fail), cmocka_unit_test(padded_before),
+      cmocka_unit_test(rejected_cuts)};
   return cmocka_run_group_tests(tests, nullptr, nullptr);
 }

@@ -163,13 +163,26 @@ void ModulePipeline::find_cuts(const Graph& graph) {
                       : even_cuts(graph, options_.layer_class, stages);
 }
 
-// After all ranks have agreed on the stages: from here on the model is in parts.
+// Whatever may fail comes before the agreement: a call that fails on one rank leaves the model
+// whole on all of them.
 void ModulePipeline::keep_own_parameters() {
-  agree_on(Proposal(context()->rank()).attempt([this] { make_local_module(); }));
+  std::unordered_set<const Parameter*> own;
+  agree_on(Proposal(context()->rank()).attempt([&] { own = make_local_module(); }));
+  for (const NamedParameter& entry : named_parameters(*root_)) {
+    Parameter& parameter = *entry.parameter;
+    parameter.mark_cut();
+    if (own.count(&parameter) == 0) {
+      parameter.release();
+    } else if (!stages_->shared().is_owner(parameter)) {
+      parameter.set_counts_in_norm(false);
+    }
+  }
+  // Blocks of other stages' parameters.
+  kernels::pool_trim();
   stages_->shared().synchronize();
 }
 
-void ModulePipeline::make_local_module() {
+std::unordered_set<const Parameter*> ModulePipeline::make_local_module() {
   std::vector<std::shared_ptr<Parameter>> own;
   std::unordered_set<const Parameter*> known;
   for (const StageExecutor& executor : stages_->executors()) {
@@ -188,19 +201,11 @@ void ModulePipeline::make_local_module() {
   for (const NamedParameter& entry : named_parameters(*root_)) {
     if (known.count(entry.parameter.get()) == 0) entry.parameter->check_movable();
   }
-  for (const std::shared_ptr<Parameter>& parameter : own) {
-    if (!stages_->shared().is_owner(*parameter)) parameter->set_counts_in_norm(false);
-  }
   for (const NamedParameter& entry : named_parameters(*root_)) {
     if (known.count(entry.parameter.get()) != 0) give_value(entry);
   }
-  for (const NamedParameter& entry : named_parameters(*root_)) {
-    if (known.count(entry.parameter.get()) == 0) entry.parameter->release();
-  }
-  for (const NamedParameter& entry : named_parameters(*root_)) entry.parameter->mark_cut();
   local_ = LocalModule::create(root_, own, local_names_, stages_->kept_buffers());
-  // Blocks of other stages' parameters.
-  kernels::pool_trim();
+  return known;
 }
 
 // One on the meta device gets its first values.

@@ -4,6 +4,7 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <unordered_set>
 #include <vector>
 
 #include "core/agree/agree.h"
@@ -88,7 +89,8 @@ class ModulePipeline {
   size_t loss_of(const Graph& graph) const;
   void keep_texts(const Graph& graph);
   void keep_own_parameters();
-  void make_local_module();
+  // Gives the parameters that are in it.
+  std::unordered_set<const Parameter*> make_local_module();
   void give_value(const NamedParameter& entry);
   void prepare(const Module::Tensors& inputs, bool training);
   void add_sizes(Proposal& proposal, const Module::Tensors& inputs, bool training) const;
