@@ -88,7 +88,8 @@ NXD_API nxd_status_t nxd_cross_entropy_options_init(nxd_cross_entropy_options_t*
  *  @param[out] out_loss  scalar, or [...] with REDUCTION_NONE; F32, or F64 for F64 logits. The
  *                        caller destroys it.
  *  @return NXD_OK; INVALID_ARGUMENT (shapes, dtypes, devices, a label outside of the vocabulary);
- *          TIMEOUT; PEER_LOST.
+ *          INVALID_STATE (no nxd_init_model_parallel); UNSUPPORTED (context- or expert-parallel
+ *          ranks); TIMEOUT; PEER_LOST.
  *  @since 0.1 */
 NXD_API nxd_status_t nxd_parallel_cross_entropy(nxd_context_t* ctx, nxd_tensor_t* logits,
                                                 nxd_tensor_t* labels,
@@ -110,7 +111,8 @@ NXD_API nxd_status_t nxd_parallel_cross_entropy(nxd_context_t* ctx, nxd_tensor_t
  *                       last; -1: none.
  *  @param[out] out_loss  as that of nxd_parallel_cross_entropy.
  *  @return NXD_OK; INVALID_ARGUMENT (shapes, dtypes, devices, a label outside of the vocabulary);
- *          TIMEOUT; PEER_LOST.
+ *          INVALID_STATE (no nxd_init_model_parallel); UNSUPPORTED (context- or expert-parallel
+ *          ranks); TIMEOUT; PEER_LOST.
  *  @since 0.1 */
 NXD_API nxd_status_t nxd_linear_cross_entropy(nxd_context_t* ctx, nxd_tensor_t* x,
                                               nxd_tensor_t* weight, nxd_tensor_t* labels,

@@ -108,7 +108,8 @@ NXD_API nxd_status_t nxd_layer_create_column_parallel_linear(nxd_context_t* ctx,
  *  split -> [..., out_features], summed over ranks in f32 or wider, or this rank's slice of the sum
  *  along sequence_dim with sequence_parallel.
  *  @return NXD_OK; INVALID_ARGUMENT (in_features does not divide; sequence_parallel or a stride
- *          above 1 without input_is_parallel); INVALID_STATE.
+ *          above 1 without input_is_parallel; sequence_parallel without reduce_output);
+ *          INVALID_STATE.
  *  @since 0.1 */
 NXD_API nxd_status_t nxd_layer_create_row_parallel_linear(nxd_context_t* ctx, int64_t in_features,
                                                           int64_t out_features,
@@ -193,7 +194,7 @@ typedef struct nxd_rope_options {
   double high_freq_factor;                  /**< LLAMA3; 0: 4 */
   double beta_fast;                         /**< YARN; 0: 32 */
   double beta_slow;                         /**< YARN; 0: 1 */
-  double attention_factor;                  /**< YARN; 0: 0.1 ln(factor) + 1 */
+  double attention_factor;                  /**< YARN; 0: 0.1 ln(factor) + 1, at least 1 */
   int64_t original_max_position_embeddings; /**< DYNAMIC, YARN, LLAMA3 */
 } nxd_rope_options_t;
 

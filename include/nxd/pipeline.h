@@ -216,7 +216,8 @@ NXD_API nxd_status_t nxd_pp_callbacks_options_init(nxd_pp_callbacks_options_t* o
  *  @param num_inputs, num_outputs  how many each chunk has; of length virtual_size.
  *  @param callbacks  copied; on failure destroy is not called.
  *  @return NXD_OK; INVALID_ARGUMENT (also when neighbours or options do not agree, on all ranks);
- *          INVALID_STATE (model parallel not initialised); TIMEOUT; PEER_LOST.
+ *          INVALID_STATE (model parallel not initialised); UNSUPPORTED (context- or expert-parallel
+ *          ranks); TIMEOUT; PEER_LOST.
  *  @since 0.1 */
 NXD_API nxd_status_t nxd_pp_create_callbacks(
     nxd_context_t* ctx, const nxd_pp_callbacks_options_t* options, const nxd_pp_value_t* inputs,

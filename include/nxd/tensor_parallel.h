@@ -16,8 +16,9 @@
  * outputs of that call are undefined.
  *
  * A weight is stored [out_features, in_features], or the other way round with transposed_weight.
- * Sums over ranks of 16-bit floats are formed in F32 and rounded once. With one rank in the group
- * no function communicates. */
+ * Sums over ranks of 16-bit floats are formed in F32 and rounded once; where the layout's
+ * reduce_dtype is BF16, each rank's part of a BF16 linear layer's sum is rounded before. With one
+ * rank in the group no function communicates. */
 #ifndef NXD_TENSOR_PARALLEL_H
 #define NXD_TENSOR_PARALLEL_H
 
@@ -76,7 +77,7 @@ NXD_API nxd_status_t nxd_column_linear_forward(nxd_context_t* ctx, const DLTenso
  *  strides and dtypes; their data are not looked at. Threads keep some scratch memory of their own
  *  beside it.
  *  @param[out] out_bytes  the workspace may lie at any address.
- *  @return NXD_OK; INVALID_ARGUMENT; INVALID_STATE.
+ *  @return NXD_OK; INVALID_ARGUMENT; INVALID_STATE; UNSUPPORTED.
  *  @since 0.1 */
 NXD_API nxd_status_t nxd_column_linear_forward_get_workspace(
     nxd_context_t* ctx, const DLTensor* x, const DLTensor* weight, const DLTensor* bias,

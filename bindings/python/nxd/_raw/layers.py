@@ -136,7 +136,7 @@ class RopeOptions(TypedDict, total=False):
     beta_fast: float
     # YARN; 0: 1
     beta_slow: float
-    # YARN; 0: 0.1 ln(factor) + 1
+    # YARN; 0: 0.1 ln(factor) + 1, at least 1
     attention_factor: float
     # DYNAMIC, YARN, LLAMA3
     original_max_position_embeddings: int

@@ -88,7 +88,8 @@ extern "C" {
     /// @param[out] out_loss  scalar, or [...] with REDUCTION_NONE; F32, or F64 for F64 logits. The
     /// caller destroys it.
     /// @return NXD_OK; INVALID_ARGUMENT (shapes, dtypes, devices, a label outside of the vocabulary);
-    /// TIMEOUT; PEER_LOST.
+    /// INVALID_STATE (no nxd_init_model_parallel); UNSUPPORTED (context- or expert-parallel
+    /// ranks); TIMEOUT; PEER_LOST.
     /// @since 0.1
     pub fn nxd_parallel_cross_entropy(ctx: *mut nxd_context_t, logits: *mut nxd_tensor_t, labels: *mut nxd_tensor_t, options: *const nxd_cross_entropy_options_t, out_loss: *mut *mut nxd_tensor_t) -> nxd_status_t;
 
@@ -107,7 +108,8 @@ extern "C" {
     /// last; -1: none.
     /// @param[out] out_loss  as that of nxd_parallel_cross_entropy.
     /// @return NXD_OK; INVALID_ARGUMENT (shapes, dtypes, devices, a label outside of the vocabulary);
-    /// TIMEOUT; PEER_LOST.
+    /// INVALID_STATE (no nxd_init_model_parallel); UNSUPPORTED (context- or expert-parallel
+    /// ranks); TIMEOUT; PEER_LOST.
     /// @since 0.1
     pub fn nxd_linear_cross_entropy(ctx: *mut nxd_context_t, x: *mut nxd_tensor_t, weight: *mut nxd_tensor_t, labels: *mut nxd_tensor_t, sequence_dim: i32, options: *const nxd_cross_entropy_options_t, out_loss: *mut *mut nxd_tensor_t) -> nxd_status_t;
 }

@@ -261,7 +261,7 @@ pub struct nxd_rope_options_t {
     pub beta_fast: f64,
     /// YARN; 0: 1
     pub beta_slow: f64,
-    /// YARN; 0: 0.1 ln(factor) + 1
+    /// YARN; 0: 0.1 ln(factor) + 1, at least 1
     pub attention_factor: f64,
     /// DYNAMIC, YARN, LLAMA3
     pub original_max_position_embeddings: i64,
@@ -439,7 +439,8 @@ extern "C" {
     /// split -> [..., out_features], summed over ranks in f32 or wider, or this rank's slice of the sum
     /// along sequence_dim with sequence_parallel.
     /// @return NXD_OK; INVALID_ARGUMENT (in_features does not divide; sequence_parallel or a stride
-    /// above 1 without input_is_parallel); INVALID_STATE.
+    /// above 1 without input_is_parallel; sequence_parallel without reduce_output);
+    /// INVALID_STATE.
     /// @since 0.1
     pub fn nxd_layer_create_row_parallel_linear(ctx: *mut nxd_context_t, in_features: i64, out_features: i64, options: *const nxd_linear_options_t, out_module: *mut *mut nxd_module_t) -> nxd_status_t;
 

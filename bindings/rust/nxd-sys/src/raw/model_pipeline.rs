@@ -102,7 +102,8 @@ extern "C" {
     ///
     /// Parameters outside of this rank's stages lose their values; those inside that are on the meta
     /// device get theirs. Parameters that several stages share are made equal to their owner's, that of
-    /// the first stage that has them, and their gradients are summed by every training run.
+    /// the first stage that has them, and their gradients are summed by every training run. A call that
+    /// is rejected on one rank is rejected on all, and leaves the model whole on all of them.
     /// @param model    the root; kept alive. Its forward runs once, on tensors without data: reading a
     /// value fails, and the message names the module and the operation.
     /// @param inputs   examples of the inputs of one run, whose shapes and dtypes count: dimension 0 is
@@ -110,8 +111,9 @@ extern "C" {
     /// @return NXD_OK; INVALID_ARGUMENT (names of cuts, leaves or inputs, or the path of the loss,
     /// unknown: the nearest are given; a path that leads to several outputs, or to one that is
     /// no scalar; sizes that do not divide; a schedule that does not admit the shape);
-    /// INVALID_STATE (model parallel not initialised; a value is read); UNSUPPORTED (an
-    /// operator without a shape function); TIMEOUT; PEER_LOST.
+    /// INVALID_STATE (model parallel not initialised; a value is read; a ddp has a parameter
+    /// of another rank's stages); UNSUPPORTED (an operator without a shape function; context-
+    /// or expert-parallel ranks); IO (trace_file_path); a callback's error; TIMEOUT; PEER_LOST.
     /// @since 0.1
     pub fn nxd_pp_create(model: *mut nxd_module_t, inputs: *const *mut nxd_tensor_t, num_inputs: usize, options: *const nxd_pp_options_t, out_pp: *mut *mut nxd_pp_t) -> nxd_status_t;
 
@@ -127,7 +129,8 @@ extern "C" {
     /// nxd_backward: a ddp given by nxd_pp_set_ddp reduces them as they become complete;
     /// nxd_optimizer_step or nxd_finish_grads over nxd_pp_get_local_module completes them.
     /// @param inputs  those of nxd_pp_create, the same on all ranks of the pipeline; another batch or
-    /// sequence length makes the model be traced again.
+    /// sequence length makes the model be traced again, and so does training after
+    /// evaluation.
     /// @param[out] out_loss  on the rank with the last stage, or with broadcast_and_average_loss
     /// everywhere; else 0. May be NULL.
     /// @since 0.1

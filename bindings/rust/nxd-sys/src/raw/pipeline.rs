@@ -382,7 +382,8 @@ extern "C" {
     /// @param num_inputs, num_outputs  how many each chunk has; of length virtual_size.
     /// @param callbacks  copied; on failure destroy is not called.
     /// @return NXD_OK; INVALID_ARGUMENT (also when neighbours or options do not agree, on all ranks);
-    /// INVALID_STATE (model parallel not initialised); TIMEOUT; PEER_LOST.
+    /// INVALID_STATE (model parallel not initialised); UNSUPPORTED (context- or expert-parallel
+    /// ranks); TIMEOUT; PEER_LOST.
     /// @since 0.1
     pub fn nxd_pp_create_callbacks(ctx: *mut nxd_context_t, options: *const nxd_pp_callbacks_options_t, inputs: *const nxd_pp_value_t, num_inputs: *const usize, outputs: *const nxd_pp_value_t, num_outputs: *const usize, callbacks: *const nxd_pp_stage_callbacks_t, out_pp: *mut *mut nxd_pp_t) -> nxd_status_t;
 

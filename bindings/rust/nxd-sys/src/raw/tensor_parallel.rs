@@ -295,7 +295,7 @@ extern "C" {
     /// strides and dtypes; their data are not looked at. Threads keep some scratch memory of their own
     /// beside it.
     /// @param[out] out_bytes  the workspace may lie at any address.
-    /// @return NXD_OK; INVALID_ARGUMENT; INVALID_STATE.
+    /// @return NXD_OK; INVALID_ARGUMENT; INVALID_STATE; UNSUPPORTED.
     /// @since 0.1
     pub fn nxd_column_linear_forward_get_workspace(ctx: *mut nxd_context_t, x: *const DLTensor, weight: *const DLTensor, bias: *const DLTensor, options: *const nxd_column_linear_options_t, y: *const DLTensor, out_bytes: *mut usize) -> nxd_status_t;
 
