@@ -26,17 +26,21 @@ const std::vector<std::string>& names_of(const LoadReport& report, nxd_mismatch_
   }
 }
 
-// A forward's inputs, once check has passed. The peers, which go on to the module's layers, are
-// told of arrays that are none in their next call of the tensor-parallel group.
+// The tensors that read gives for a pass through a module. The peers, which go on to the module's
+// layers, are told of arguments that are none in their next call of the tensor-parallel group.
+Module::Tensors checked_with_peers(const Context& context, const char* pass,
+                                   const std::function<Module::Tensors()>& read) {
+  if (!context.model_parallel_is_initialized()) return read();
+  return check_with_group(*context.parallel().group(NXD_AXIS_TENSOR), pass, read);
+}
+
+// A forward's inputs, once check has passed.
 Module::Tensors inputs_of(const Module& module, nxd_tensor_t* const* inputs, size_t num_inputs,
                           const std::function<void()>& check) {
-  const auto read = [&] {
+  return checked_with_peers(*module.context(), "forward", [&] {
     check();
     return unwrap_tensors(inputs, num_inputs, "inputs");
-  };
-  const Context& context = *module.context();
-  if (!context.model_parallel_is_initialized()) return read();
-  return check_with_group(*context.parallel().group(NXD_AXIS_TENSOR), "forward", read);
+  });
 }
 
 const nxd_parameter_options_t kParameterDefaults = NXD_PARAMETER_OPTIONS_INIT;
@@ -227,12 +231,17 @@ nxd_status_t nxd_tape_backward(nxd_tape_t* tape, nxd_tensor_t* const* grad_outpu
                                size_t num_outputs, nxd_tensor_t** out_grad_inputs,
                                size_t num_inputs) {
   return guard([&] {
-    clear_outputs(out_grad_inputs, num_inputs, "out_grad_inputs");
+    if (out_grad_inputs) clear_outputs(out_grad_inputs, num_inputs, "out_grad_inputs");
     Tape& self = unwrap(tape, "tape").value;
-    check_argument(num_inputs == self.input_count(), "num_inputs: expected ", self.input_count(),
-                   ", got ", num_inputs);
-    wrap_all(self.backward(unwrap_tensors(grad_outputs, num_outputs, "grad_outputs")),
-             out_grad_inputs);
+    const Module::Tensors grads = checked_with_peers(self.context(), "backward", [&] {
+      clear_outputs(out_grad_inputs, num_inputs, "out_grad_inputs");
+      check_argument(num_inputs == self.input_count(), "num_inputs: expected ", self.input_count(),
+                     ", got ", num_inputs);
+      Module::Tensors given = unwrap_tensors(grad_outputs, num_outputs, "grad_outputs");
+      self.check(given);
+      return given;
+    });
+    wrap_all(self.backward(grads), out_grad_inputs);
   });
 }
 

@@ -8,7 +8,7 @@
 namespace nxd {
 
 Tape::Tape(Module& module, const Module::Tensors& inputs, size_t n_outputs)
-    : class_name_(module.class_name()) {
+    : context_(module.context()), class_name_(module.class_name()) {
   for (const at::Tensor& input : inputs) {
     at::Tensor leaf = input.defined() ? input.detach() : input;
     if (leaf.defined() && leaf.is_floating_point()) leaf.set_requires_grad(true);
@@ -26,21 +26,30 @@ Module::Tensors Tape::outputs() const {
   return result;
 }
 
-Module::Tensors Tape::backward(const Module::Tensors& grad_outputs) {
+void Tape::check(const Module::Tensors& grad_outputs) const {
   check_not_tracing("nxd_tape_backward");
   check_state(!used_, class_name_, ": the tape was used already");
   check_argument(grad_outputs.size() == outputs_.size(), "num_outputs: expected ", outputs_.size(),
                  ", got ", grad_outputs.size());
+  const auto described = [](const at::Tensor& x) {
+    return text("shape ", x.sizes(), ", dtype ", c10::toString(x.scalar_type()), " and device ",
+                x.device().str());
+  };
+  for (size_t i = 0; i < outputs_.size(); ++i) {
+    const at::Tensor &output = outputs_[i], &grad = grad_outputs[i];
+    if (!output.defined() || !output.requires_grad() || !grad.defined()) continue;
+    const std::string expected = described(output), given = described(grad);
+    check_argument(given == expected, "grad_outputs[", i, "]: expected ", expected, ", got ",
+                   given);
+  }
+}
+
+Module::Tensors Tape::backward(const Module::Tensors& grad_outputs) {
+  check(grad_outputs);
   Module::Tensors roots, grads;
   for (size_t i = 0; i < outputs_.size(); ++i) {
     const at::Tensor &output = outputs_[i], &grad = grad_outputs[i];
     if (!output.defined() || !output.requires_grad()) continue;
-    check_argument(!grad.defined() || (grad.sizes() == output.sizes() &&
-                                       grad.scalar_type() == output.scalar_type()),
-                   "grad_outputs[", i, "]: expected shape ", output.sizes(), " and dtype ",
-                   c10::toString(output.scalar_type()), ", got ",
-                   grad.defined() ? text(grad.sizes(), " ", c10::toString(grad.scalar_type()))
-                                  : std::string());
     roots.push_back(output);
     grads.push_back(grad.defined() ? grad.detach() : at::zeros_like(output));
   }
