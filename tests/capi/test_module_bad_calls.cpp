@@ -129,6 +129,9 @@ void tree(nxd_context_t* ctx, int, int, void*) {
   BAD_OUT(nxd_module_t, "root", nxd_module_find_module(nullptr, "layer", out));
   BAD_OUT(nxd_module_t, "path", nxd_module_find_module(root, nullptr, out));
   BAD_OUT(nxd_module_t, "layer", nxd_module_find_module(root, "lyer", out));
+  for (const char* path : {".", "layer.", ".layer"}) {
+    BAD_OUT(nxd_module_t, "has no child \"\"", nxd_module_find_module(root, path, out));
+  }
   BAD(nxd_module_find_module(root, "layer", nullptr), "out_module");
   size_t count = 7;
   BAD(nxd_module_get_child_count(nullptr, &count), "module");

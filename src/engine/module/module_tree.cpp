@@ -66,7 +66,7 @@ std::shared_ptr<Parameter> find_parameter(const Module& root, const std::string&
 std::shared_ptr<Module> find_module(const std::shared_ptr<Module>& root, const std::string& path) {
   std::shared_ptr<Module> module = root;
   size_t begin = 0;
-  while (begin < path.size()) {
+  while (!path.empty() && begin <= path.size()) {
     const size_t dot = std::min(path.find('.', begin), path.size());
     const std::string name = path.substr(begin, dot - begin);
     std::shared_ptr<Module> next;
