@@ -1,6 +1,7 @@
 #include "engine/device/graph_text.h"
 
 #include <algorithm>
+#include <iterator>
 
 #include "core/base/error.h"
 
@@ -19,7 +20,8 @@ std::string escaped_for_dot(const std::string& text) {
 
 }  // namespace
 
-GraphText::GraphText(const RecordedGraph& graph) {
+GraphText::GraphText(const RecordedGraph& graph) : kept_(graph.kept_slots) {
+  std::sort(kept_.begin(), kept_.end());
   for (const at::Tensor& leaf : graph.leaves) leaves_.push_back(shape_text(leaf));
   for (size_t i = 0; i < graph.nodes.size(); ++i) {
     Node node{graph.first_slots[i], {}, call_text(*graph.nodes[i]), graph.input_slots[i]};
@@ -41,6 +43,12 @@ std::string GraphText::line(const Node& node) {
     out += text(k == 0 ? " of " : ", ", "%", node.inputs[k]);
   }
   return out;
+}
+
+std::string GraphText::line_of_slot(int slot) const {
+  const auto node = std::find_if(nodes_.rbegin(), nodes_.rend(),
+                                 [&](const Node& each) { return each.first_slot <= slot; });
+  return node == nodes_.rend() ? text("%", slot) : line(*node);
 }
 
 std::string GraphText::lines() const {
@@ -83,7 +91,13 @@ std::string GraphText::first_difference(const GraphText& before) const {
   if (before.size() > shared) {
     return text("node ", shared, " is gone: ", line(before.nodes_[shared]));
   }
-  return "";
+  std::vector<int> changed;
+  std::set_symmetric_difference(kept_.begin(), kept_.end(), before.kept_.begin(),
+                                before.kept_.end(), std::back_inserter(changed));
+  if (changed.empty()) return "";
+  const bool is_new = std::binary_search(kept_.begin(), kept_.end(), changed[0]);
+  return text("%", changed[0], is_new ? " is held" : " is no longer held",
+              " at the end of the step: ", line_of_slot(changed[0]));
 }
 
 }  // namespace nxd

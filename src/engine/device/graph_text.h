@@ -20,7 +20,8 @@ class GraphText {
   // The language of Graphviz: a box for each node, an ellipse for each tensor that the graph takes,
   // an edge for each argument.
   std::string dot() const;
-  // The first node in which another graph differs from this one; "" for none.
+  // The first node in which another graph differs from this one, or else the first result that only
+  // one of them keeps; "" for none.
   std::string first_difference(const GraphText& before) const;
 
  private:
@@ -32,9 +33,11 @@ class GraphText {
   };
 
   static std::string line(const Node& node);
+  std::string line_of_slot(int slot) const;
 
   std::vector<std::string> leaves_{};  // shapes
   std::vector<Node> nodes_{};
+  std::vector<int> kept_{};  // slots of results, in rising order
 };
 
 }  // namespace nxd

@@ -3,6 +3,7 @@
 #include <ATen/ATen.h>
 
 #include <cstdlib>
+#include <cstring>
 #include <functional>
 #include <string>
 #include <thread>
@@ -78,6 +79,31 @@ void test_another_graph_is_named_by_its_first_difference(void**) {
                           .c_str());
 }
 
+// The nodes of two graphs are the same, and one of them keeps a result more.
+void test_a_result_that_is_kept_is_named(void**) {
+  std::vector<std::string> warned;
+  std::thread other([&] {
+    const auto step_of = [](bool keeps) {
+      const Tensor x = numbers({64, 3});
+      Tensor y = at::relu(x * 2);
+      const Tensor last = at::exp(y);
+      if (!keeps) y = Tensor();
+      Recording::current()->mark_step(true);
+    };
+    warned = warnings_of([&] {
+      for (const int64_t rows : {65, 66}) {
+        const Tensor x = at::tanh(numbers({rows, 3}));
+        Recording::current()->mark_step(true);
+      }
+      for (const bool keeps : {false, true, false}) step_of(keeps);
+    });
+  });
+  other.join();
+  assert_int_equal(warned.size(), 2);
+  const std::string place = "end of the step: %2 f32[64, 3] = aten::relu(f32[64, 3]) of %1";
+  assert_non_null(strstr(warned[1].c_str(), (": %2 is held at the " + place).c_str()));
+}
+
 // A step that never ends is cut, each time that it has grown so long.
 void test_long_graphs_are_cut(void**) {
   assert_int_equal(setenv("NXD_MAX_GRAPH_NODES", "10", 1), 0);
@@ -113,6 +139,7 @@ int main() {
   if (const int skipped = nxd_test_set_pjrt_plugin()) return skipped;
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(test_another_graph_is_named_by_its_first_difference),
+      cmocka_unit_test(test_a_result_that_is_kept_is_named),
       cmocka_unit_test(test_long_graphs_are_cut),
   };
   return cmocka_run_group_tests(tests, set_up, nullptr);
