@@ -74,7 +74,8 @@ NXD_API nxd_status_t nxd_set_autocast(nxd_dtype_t dtype, nxd_dtype_t* out_previo
 
 /** [collective: the groups of the layers in the graph] Accumulates gradients into the leaves of
  *  the graph. Each leaf has its gradient in memory of its own, unless nxd_tensor_set_grad gave it
- *  one to share: it has no part in grads, nor in what a custom function returned.
+ *  one to share: it has no part in grads, nor in what a custom function returned. Peers are not
+ *  told of outputs and grads that one rank alone has wrong: nxd_group_reject does.
  *
  *  @param outputs   n tensors; recorded, or leaves that require a gradient.
  *  @param grads     n gradients of their shapes; NULL, or NULL for a scalar: 1.

@@ -180,7 +180,8 @@ NXD_API nxd_status_t nxd_module_forward_tape(nxd_module_t* module, nxd_tensor_t*
  *  @param grad_outputs  one per output, of its shape; NULL: zero.
  *  @param[out] out_grad_inputs  room for one per input, which the caller destroys; NULL where an
  *                               input has no gradient.
- *  @return NXD_OK; INVALID_ARGUMENT; INVALID_STATE (the tape was used already); TIMEOUT; PEER_LOST.
+ *  @return NXD_OK; INVALID_ARGUMENT (the tape can be used again on a rank that rejects its own
+ *          arguments); INVALID_STATE (the tape was used already); TIMEOUT; PEER_LOST.
  *  @since 0.1 */
 NXD_API nxd_status_t nxd_tape_backward(nxd_tape_t* tape, nxd_tensor_t* const* grad_outputs,
                                        size_t num_outputs, nxd_tensor_t** out_grad_inputs,
@@ -281,10 +282,11 @@ NXD_API nxd_status_t nxd_move_model_to_device(nxd_module_t* root, nxd_device_t d
 
 /** [local] Casts all parameters to a dtype, in place; attributes, hooks and handles stay.
  *
- *  Values and gradients are rounded once, to nearest even, or widened. Parameters on the meta
- *  device stay there, and get initial values of that dtype later. Optimizers, ddps and
- *  pipelines are made after the cast: those that are there know the parameters as they were. A
- *  backward pass to a parameter that was cast since its forward is INVALID_STATE.
+ *  Values and gradients are rounded to nearest even, F64 to BF16 by way of F32 as in PyTorch, or
+ *  widened. Parameters on the meta device stay there, and get initial values of that dtype later.
+ *  Optimizers, ddps and pipelines are made after the cast: those that are there know the
+ *  parameters as they were. A backward pass to a parameter that was cast since its forward is
+ *  INVALID_STATE.
  *  @param dtype  F32, F64 or BF16.
  *  @return NXD_OK; INVALID_ARGUMENT; INVALID_STATE (a ddp holds the values or gradients of a
  *          parameter of another dtype, or nxd_pp_create has cut its model; none is changed).
@@ -338,12 +340,13 @@ NXD_API nxd_status_t nxd_parameter_get_shard(nxd_parameter_t* parameter, int32_t
  *  @since 0.1 */
 NXD_API nxd_status_t nxd_parameter_set_full(nxd_parameter_t* parameter, nxd_tensor_t* full);
 
-/** [collective: tensor-parallel group] The full value of a parameter.
+/** [collective: tensor-parallel group] The full value of a parameter, on the CPU.
  *  @param[out] out_full  the caller destroys it.
  *  @since 0.1 */
 NXD_API nxd_status_t nxd_parameter_gather_full(nxd_parameter_t* parameter, nxd_tensor_t** out_full);
 
-/** [collective: tensor-parallel group] The full gradient of a parameter, as far as it is finished.
+/** [collective: tensor-parallel group] The full gradient of a parameter, as far as it is finished,
+ *  on the CPU.
  *  @param[out] out_full  the caller destroys it; NULL with NXD_OK when there is no gradient.
  *  @since 0.1 */
 NXD_API nxd_status_t nxd_parameter_gather_full_grad(nxd_parameter_t* parameter,
@@ -400,17 +403,20 @@ NXD_API void nxd_load_report_destroy(nxd_load_report_t* report);
  *                 model.safetensors.index.json; with both the file is read, as in transformers.
  *  @param strict  1: any mismatch is INVALID_ARGUMENT and no parameter is changed.
  *  @param[out] out_report  also given when strict fails; the caller destroys it; may be NULL.
- *  @return NXD_OK; INVALID_ARGUMENT; IO; CORRUPT.
+ *  @return NXD_OK; INVALID_ARGUMENT; UNSUPPORTED (no float dtype for a parameter, or another dtype
+ *          than an integer buffer's; none is changed); IO; CORRUPT.
  *  @since 0.1 */
 NXD_API nxd_status_t nxd_module_load_safetensors(nxd_module_t* root, const char* path,
                                                  int32_t strict, nxd_load_report_t** out_report);
 
 /** [collective: tensor- and pipeline-parallel groups] Writes the whole parameters, those of all
- *  stages, as one safetensors file, on the first rank of data-parallel copy 0; crash-safe.
+ *  stages, as one safetensors file, on the first rank of data-parallel copy 0; crash-safe. Ranks of
+ *  other copies do not wait for it, and do not hear how it ended.
  *
  *  @param path  file; replaced when complete. An index beside a model.safetensors, which is that of
  *               an older save, is removed then.
- *  @return NXD_OK on all ranks; IO on all ranks when the writer failed.
+ *  @return the same on all ranks of a copy: NXD_OK; INVALID_ARGUMENT (path NULL, or parameters on
+ *          the meta device); INVALID_STATE (parameters are PARTIAL); IO, on copy 0 alone.
  *  @since 0.1 */
 NXD_API nxd_status_t nxd_module_save_safetensors(nxd_module_t* root, const char* path);
 

@@ -77,7 +77,7 @@ NXD_API nxd_status_t nxd_tensor_from_dlpack_versioned(struct DLManagedTensorVers
 /** [local] The tensor's memory as a managed DLPack tensor, without a copy.
  *
  *  @param[out] out_managed  the caller calls its deleter once; the memory lives until then.
- *  @return NXD_OK; INVALID_ARGUMENT (requires grad: detach first); UNSUPPORTED (meta device).
+ *  @return NXD_OK; INVALID_ARGUMENT (requires grad: detach first); UNSUPPORTED (not on the CPU).
  *  @since 0.1 */
 NXD_API nxd_status_t nxd_tensor_to_dlpack(nxd_tensor_t* tensor, DLManagedTensor** out_managed);
 
@@ -126,7 +126,7 @@ NXD_API nxd_status_t nxd_tensor_get_element_count(nxd_tensor_t* tensor, int64_t*
 
 /** [local] First element in memory; borrowed. After writing through it, call
  *  nxd_tensor_mark_modified.
- *  @return NXD_OK; UNSUPPORTED (meta device).
+ *  @return NXD_OK; UNSUPPORTED (not on the CPU).
  *  @since 0.1 */
 NXD_API nxd_status_t nxd_tensor_get_data(nxd_tensor_t* tensor, void** out_data);
 

@@ -177,8 +177,8 @@ func SetAutocast(dtype raw.DType) (previousOut raw.DType, err error) {
 
 // Backward is nxd_backward. Accumulates gradients into the leaves of the graph. Each leaf has its
 // gradient in memory of its own, unless nxd_tensor_set_grad gave it one to share: it has no part in
-// grads, nor in what a custom function returned. [collective: the groups of the layers in the
-// graph]
+// grads, nor in what a custom function returned. Peers are not told of outputs and grads that one
+// rank alone has wrong: nxd_group_reject does. [collective: the groups of the layers in the graph]
 func Backward(outputs **raw.Tensor, grads **raw.Tensor, numOutputs int, retainGraph int32) error {
 	return raw.TakeError(unsafe.Pointer(C.nxdgo_backward((**C.nxd_tensor_t)(unsafe.Pointer(outputs)), (**C.nxd_tensor_t)(unsafe.Pointer(grads)), C.size_t(numOutputs), C.int32_t(retainGraph))))
 }

@@ -591,15 +591,15 @@ func ParameterSetFull(parameter *raw.Parameter, full *raw.Tensor) error {
 	return raw.TakeError(unsafe.Pointer(C.nxdgo_parameter_set_full((*C.nxd_parameter_t)(unsafe.Pointer(parameter)), (*C.nxd_tensor_t)(unsafe.Pointer(full)))))
 }
 
-// ParameterGatherFull is nxd_parameter_gather_full. The full value of a parameter. [collective:
-// tensor-parallel group]
+// ParameterGatherFull is nxd_parameter_gather_full. The full value of a parameter, on the CPU.
+// [collective: tensor-parallel group]
 func ParameterGatherFull(parameter *raw.Parameter) (fullOut *raw.Tensor, err error) {
 	r := C.nxdgo_parameter_gather_full((*C.nxd_parameter_t)(unsafe.Pointer(parameter)))
 	return (*raw.Tensor)(unsafe.Pointer(r.out_full)), raw.TakeError(unsafe.Pointer(r.error))
 }
 
 // ParameterGatherFullGrad is nxd_parameter_gather_full_grad. The full gradient of a parameter, as
-// far as it is finished. [collective: tensor-parallel group]
+// far as it is finished, on the CPU. [collective: tensor-parallel group]
 func ParameterGatherFullGrad(parameter *raw.Parameter) (fullOut *raw.Tensor, err error) {
 	r := C.nxdgo_parameter_gather_full_grad((*C.nxd_parameter_t)(unsafe.Pointer(parameter)))
 	return (*raw.Tensor)(unsafe.Pointer(r.out_full)), raw.TakeError(unsafe.Pointer(r.error))
@@ -653,8 +653,9 @@ func ModuleLoadSafetensors(root *raw.Module, path string, strict int32) (reportO
 }
 
 // ModuleSaveSafetensors is nxd_module_save_safetensors. Writes the whole parameters, those of all
-// stages, as one safetensors file, on the first rank of data-parallel copy 0; crash-safe.
-// [collective: tensor- and pipeline-parallel groups]
+// stages, as one safetensors file, on the first rank of data-parallel copy 0; crash-safe. Ranks of
+// other copies do not wait for it, and do not hear how it ended. [collective: tensor- and
+// pipeline-parallel groups]
 func ModuleSaveSafetensors(root *raw.Module, path string) error {
 	pathC, badPath := raw.CString("path", path)
 	return raw.FirstError(badPath, raw.TakeError(unsafe.Pointer(C.nxdgo_module_save_safetensors((*C.nxd_module_t)(unsafe.Pointer(root)), (*C.char)(unsafe.Pointer(pathC))))))

@@ -118,7 +118,8 @@ extern "C" {
 
     /// [collective: the groups of the layers in the graph] Accumulates gradients into the leaves of
     /// the graph. Each leaf has its gradient in memory of its own, unless nxd_tensor_set_grad gave it
-    /// one to share: it has no part in grads, nor in what a custom function returned.
+    /// one to share: it has no part in grads, nor in what a custom function returned. Peers are not
+    /// told of outputs and grads that one rank alone has wrong: nxd_group_reject does.
     ///
     /// @param outputs   n tensors; recorded, or leaves that require a gradient.
     /// @param grads     n gradients of their shapes; NULL, or NULL for a scalar: 1.

@@ -45,7 +45,7 @@ extern "C" {
     /// "gpt_neox", and "bert" for pre-training. Parameter names and shapes are Hugging Face's.
     /// Forward inputs: ids [batch, sequence], I64; optionally labels of the same shape, -100 where a
     /// token is not predicted, which are shifted inside as Hugging Face does; optionally a key mask
-    /// [batch, sequence], 0 where a position is padding.
+    /// [batch, sequence] of integers or booleans, 0 where a position is padding.
     /// Outputs: without labels the logits [batch, sequence, vocabulary / tp]; with labels the mean
     /// loss over valid tokens, and as a second output, if asked for, the logits. The vocabulary
     /// is rounded up to a multiple of tp; logits of ids beyond it are below

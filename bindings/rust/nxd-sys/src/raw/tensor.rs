@@ -69,7 +69,7 @@ extern "C" {
     /// [local] The tensor's memory as a managed DLPack tensor, without a copy.
     ///
     /// @param[out] out_managed  the caller calls its deleter once; the memory lives until then.
-    /// @return NXD_OK; INVALID_ARGUMENT (requires grad: detach first); UNSUPPORTED (meta device).
+    /// @return NXD_OK; INVALID_ARGUMENT (requires grad: detach first); UNSUPPORTED (not on the CPU).
     /// @since 0.1
     pub fn nxd_tensor_to_dlpack(tensor: *mut nxd_tensor_t, out_managed: *mut *mut DLManagedTensor) -> nxd_status_t;
 
@@ -115,7 +115,7 @@ extern "C" {
 
     /// [local] First element in memory; borrowed. After writing through it, call
     /// nxd_tensor_mark_modified.
-    /// @return NXD_OK; UNSUPPORTED (meta device).
+    /// @return NXD_OK; UNSUPPORTED (not on the CPU).
     /// @since 0.1
     pub fn nxd_tensor_get_data(tensor: *mut nxd_tensor_t, out_data: *mut *mut c_void) -> nxd_status_t;
 
