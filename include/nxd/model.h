@@ -83,8 +83,9 @@ NXD_API nxd_status_t nxd_model_from_torchscript(nxd_context_t* ctx, const char* 
  *  @since 0.1 */
 NXD_API nxd_status_t nxd_model_save_torchscript(nxd_module_t* root, const char* path);
 
-/** [local] Number of outputs that the last forward of a module could give, whether they were asked
- *  for or not; 0 before the first one, which a trace of nxd_pp_create is, too.
+/** [local] Number of outputs that the last forward of a built-in model or of a TorchScript file's
+ *  module could give, whether they were asked for or not; of another module those that were asked
+ *  for. 0 before the first forward, which a trace of nxd_pp_create is, too.
  *  @since 0.1 */
 NXD_API nxd_status_t nxd_module_get_output_count(nxd_module_t* module, size_t* out_count);
 

@@ -138,7 +138,8 @@ func ModelSaveTorchscript(root *raw.Module, path string) error {
 }
 
 // ModuleGetOutputCount is nxd_module_get_output_count. Number of outputs that the last forward of a
-// module could give, whether they were asked for or not; 0 before the first one, which a trace of
+// built-in model or of a TorchScript file's module could give, whether they were asked for or not;
+// of another module those that were asked for. 0 before the first forward, which a trace of
 // nxd_pp_create is, too. [local]
 func ModuleGetOutputCount(module *raw.Module) (countOut int, err error) {
 	r := C.nxdgo_module_get_output_count((*C.nxd_module_t)(unsafe.Pointer(module)))

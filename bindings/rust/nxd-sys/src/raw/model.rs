@@ -93,8 +93,9 @@ extern "C" {
     /// @since 0.1
     pub fn nxd_model_save_torchscript(root: *mut nxd_module_t, path: *const c_char) -> nxd_status_t;
 
-    /// [local] Number of outputs that the last forward of a module could give, whether they were asked
-    /// for or not; 0 before the first one, which a trace of nxd_pp_create is, too.
+    /// [local] Number of outputs that the last forward of a built-in model or of a TorchScript file's
+    /// module could give, whether they were asked for or not; of another module those that were asked
+    /// for. 0 before the first forward, which a trace of nxd_pp_create is, too.
     /// @since 0.1
     pub fn nxd_module_get_output_count(module: *mut nxd_module_t, out_count: *mut usize) -> nxd_status_t;
 
