@@ -42,8 +42,8 @@ class Ddp(Handle):
                     **options: Unpack[DdpOptions]) -> Ddp:
         """Over arrays by name, in the order of use: without gaps, in C order or, as their
         gradients, in another order of dimensions, such as channels last. They are updated and
-        reduced in place, and stay alive as long as the Ddp and its optimizers.
-        [collective: the group]"""
+        reduced in place, and stay alive as long as the Ddp and its optimizers. dtype="bf16" makes
+        16-bit words of params bf16; those of gradients are. [collective: the group]"""
         kept: list[Any] = []
         out = ffi.new("nxd_ddp_t**")
         with collective(lambda: context.data_group if group is None else group):
@@ -53,7 +53,7 @@ class Ddp(Handle):
                                       f"order, got {list(grads)}")
             memory = [_arrays.buffer(a, f"params[{n!r}]", dtype, any_strides=True)
                       for n, a in params.items()]
-            sums = [_arrays.buffer(a, f"grads[{n!r}]", any_strides=True)
+            sums = [_arrays.strided(a, f"grads[{n!r}]", writable=True)
                     for n, a in grads.items()]
             described = [[_arrays.dltensor(b) for b in buffers] for buffers in (memory, sums)]
             tensors = [ffi.new("DLTensor*[]", [d[0] for d in row] or 1) for row in described]
@@ -149,7 +149,7 @@ class Ddp(Handle):
     def rebind(self, name: str, param: Any = None, grad: Any = None) -> None:
         """Says that an array has moved; None: as before."""
         index = self._place(name)
-        found = [None if a is None else _arrays.buffer(a, label, any_strides=True)
+        found = [None if a is None else _arrays.strided(a, label, writable=True)
                  for a, label in ((param, "param"), (grad, "grad"))]
         described = [(ffi.NULL, None) if b is None else _arrays.dltensor(b) for b in found]
         check(core.nxd_ddp_rebind(self.pointer, index, described[0][0], described[1][0]))

@@ -290,6 +290,21 @@ class Optimizers(unittest.TestCase):
         self.assertEqual(seen, [(np.float32, [0, 0, 0]), (np.float32, [1, 2, 3])])
         self.assertEqual(params["w"].tolist(), [0x4000] * 3)
 
+    def test_gradients_in_bf16(self):
+        """16-bit words, also where both arrays of a parameter move."""
+        one, two = 0x3f80, 0x4000
+        with nxd.Context() as context:
+            params = {"w": np.full(3, two, np.uint16)}
+            grads = {"w": np.full(3, one, np.uint16)}
+            with nxd.Ddp.over_arrays(context, params, grads, dtype="bf16") as ddp:
+                optimizer = nxd.Sgd(ddp, learning_rate=1.0)
+                optimizer.step()
+                self.assertEqual(params["w"].tolist(), [one] * 3)
+                moved, elsewhere = np.full(3, two, np.uint16), np.full(3, one, np.uint16)
+                ddp.rebind("w", moved, elsewhere)
+            with self.assertRaisesRegex(nxd.InvalidArgument, "bf16"):
+                nxd.Ddp.over_arrays(context, {"w": np.zeros(3, "f4")}, grads)
+
     def test_exception_of_a_rule(self):
         def rule(update):
             raise ZeroDivisionError(update.parameter)
