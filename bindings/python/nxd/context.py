@@ -124,13 +124,14 @@ class Context(Handle):
     def group(self, ranks: list[int], name: str | None = None) -> Group:
         """Makes a group of some ranks. [collective: the listed ranks]"""
         try:
+            count = len(ranks)
             members = ffi.new("int32_t[]", list(ranks) or 1)
             label = c_text(name) if name is not None else ffi.NULL
         except Exception:
             self._refuse_group(ranks)
             raise
-        return Group(get("nxd_group_t**", core.nxd_group_create, self.pointer, members, len(ranks),
-                         label), self)
+        return Group(get("nxd_group_t**", core.nxd_group_create, self.pointer, members, count, label),
+                     self)
 
     def _refuse_group(self, ranks: Any) -> None:
         """Makes a group fail on its other ranks, which wait for this one: as many as can be read

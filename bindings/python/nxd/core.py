@@ -18,7 +18,7 @@ from nxd.enums import AdamwFormula, Axis, Bf16Update, Device, DType, Hyperparame
     PpTaskKind, Reduce, Reduction, RegionMapping, Rendezvous, LrSchedule, Smoothing, Status, \
     TokenFormat, Transport
 from nxd.errors import AbiMismatch, Aborted, Corrupt, InputOutput, Internal, InvalidArgument, \
-    InvalidState, NxdError, PeerLost, Timeout, Unsupported, UserError, check
+    InvalidState, NxdError, OutOfMemory, PeerLost, Timeout, Unsupported, UserError, check
 from nxd.group import Group, Work
 from nxd.job import Job, spawn
 from nxd.machine import build_info, environment_table, measure_gemm_peak, memory_stats, profile, \
@@ -41,7 +41,7 @@ __all__ = [
     "Checkpoint", "Context", "Corrupt", "CustomOptimizer", "DType", "DataLoader", "Ddp", "Device",
     "ErrorInfo", "Group",
     "Hyperparameter", "InputOutput", "Internal", "InvalidArgument", "InvalidState", "Job",
-    "LogLevel", "MemoryStats", "NxdError", "Optimizer", "ParameterState", "PeerLost", "Phase",
+    "LogLevel", "MemoryStats", "NxdError", "Optimizer", "OutOfMemory", "ParameterState", "PeerLost", "Phase",
     "PhaseStats", "Pipeline", "PipelineSchedule", "PlanLayout", "PlanMachine", "PlanModel",
     "Placement", "PlanPrediction", "Platform", "PpCall", "PpLoss", "PpPartition", "PpReport",
     "PpScheduleKind", "PpTask", "PpTaskKind", "Reduce", "Rendezvous", "LrSchedule", "Sgd",

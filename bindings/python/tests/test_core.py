@@ -294,6 +294,12 @@ class Errors(unittest.TestCase):
 
         on_ranks(run)
 
+    def test_each_status_is_an_exception_of_the_package(self):
+        of_status = {e.status for e in vars(nxd).values()
+                     if isinstance(e, type) and issubclass(e, nxd.NxdError)}
+        self.assertEqual(of_status, {s for s in nxd.Status if s.value < 0})
+        self.assertTrue(issubclass(nxd.OutOfMemory, MemoryError))
+
     def test_an_array_refused_here_is_told_to_the_peers(self):
         bad = [np.ones((4, 4), "f4").T, np.ones(3, "c8"), b"read-only", object(), "text"]
 
@@ -332,6 +338,8 @@ class Errors(unittest.TestCase):
             "tag": (lambda c, bad: c.world.rendezvous(3 if bad else "a"), "rank 1"),
             "ranks": (lambda c, bad: c.group(["0", 1] if bad else [0, 1]), "rank 1 rejected"),
             "no list": (lambda c, bad: c.group(None if bad else [0, 1]), "rank 1 rejected"),
+            "iterator": (lambda c, bad: c.group(iter([0, 1]) if bad else [0, 1]),
+                         "rank 1 rejected"),
             "name": (lambda c, bad: c.group([0, 1], 3 if bad else "pair"), "rank 1 rejected"),
             "batch": (lambda c, bad: nxd.DataLoader(c, [__file__], "2" if bad else 1, 4,
                                                     format="bytes"), "rank 1"),
