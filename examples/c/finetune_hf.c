@@ -168,12 +168,18 @@ static int ends_with(const char* name, const char* end) {
   return length >= of_end && strcmp(name + length - of_end, end) == 0;
 }
 
-/* All of the directory's files but the weights, which are new. */
+/* All but the weights, which are new. */
 static int is_kept(const struct dirent* entry) {
   const char* name = entry->d_name;
   return *name != '.' && !ends_with(name, ".safetensors") &&
-         !ends_with(name, ".safetensors.index.json") && !ends_with(name, ".bin") &&
-         entry->d_type != DT_DIR;
+         !ends_with(name, ".safetensors.index.json") && !ends_with(name, ".bin");
+}
+
+static int is_directory(const char* parent, const char* name) {
+  char path[kPathRoom];
+  struct stat found;
+  snprintf(path, sizeof path, "%s/%s", parent, name);
+  return stat(path, &found) == 0 && S_ISDIR(found.st_mode);
 }
 
 static int copy_file(const char* from, const char* to, const char* name) {
@@ -195,7 +201,8 @@ static int copy_other_files(const char* from, const char* to) {
   const int count = scandir(from, &entries, is_kept, alphasort);
   int good = count > 0;
   for (int i = 0; i < count; ++i) {
-    good = good && copy_file(from, to, entries[i]->d_name);
+    const char* name = entries[i]->d_name;
+    good = good && (is_directory(from, name) || copy_file(from, to, name));
     free(entries[i]);
   }
   free(entries);

@@ -76,7 +76,7 @@ nxd_status_t write_sample(const sample_t* s, const char* prompt, char** out_text
       text && tokens ? nxd_set_grad_enabled(0, &recorded) : NXD_ERROR_OUT_OF_MEMORY;
   if (status == NXD_OK) memcpy(text, prompt, prompt_size);
   for (size_t n = prompt_size; n < size && status == NXD_OK; ++n) {
-    /* The last window - 1 bytes, so that the window keeps room to grow. */
+    /* The last bytes, as many as the model sees at once. */
     const size_t room = (size_t)s->window;
     const size_t first = n > room ? n - room : 0;
     float logits[256];

@@ -6,6 +6,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 
 #define LICENCES "/usr/share/common-licenses"
 
@@ -31,15 +32,21 @@ char* read_whole_file(const char* path, size_t* out_size) {
   return data;
 }
 
-/* Links are other names of files that are there under their own. */
-static int is_plain_file(const struct dirent* entry) { return entry->d_type == DT_REG; }
+/* Links are other names of files that are there under their own. Some file systems do not tell of
+ * which type an entry of a directory is, so the file itself is asked. */
+static int is_plain_file(const char* path) {
+  struct stat found;
+  return lstat(path, &found) == 0 && S_ISREG(found.st_mode);
+}
 
 static int append(text_t* text, const char* path) {
   size_t size = 0;
   char* data = read_whole_file(path, &size);
   if (!data) return 0;
   unsigned char* grown = realloc(text->bytes, text->size + size + 1);
-  if (grown) {
+  if (!grown) {
+    fprintf(stderr, "no memory for the text of %s\n", path);
+  } else {
     memcpy(grown + text->size, data, size);
     text->bytes = grown;
     text->size += size;
@@ -54,11 +61,11 @@ int text_read(const char* path, text_t* out) {
   out->bytes = NULL;
   out->size = 0;
   if (path) return append(out, path);
-  const int count = scandir(LICENCES, &entries, is_plain_file, alphasort);
+  const int count = scandir(LICENCES, &entries, NULL, alphasort);
   for (int i = 0; i < count; ++i) {
     char name[512];
     snprintf(name, sizeof name, "%s/%s", LICENCES, entries[i]->d_name);
-    good = good && append(out, name);
+    if (good && is_plain_file(name)) good = append(out, name);
     free(entries[i]);
   }
   free(entries);

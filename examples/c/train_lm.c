@@ -476,6 +476,13 @@ static void print_header(const rank_t* r, const arguments_t* a) {
   fflush(stdout);
 }
 
+/* Generation needs the whole model, one that was trained on bytes and knows no other ids. */
+static int writes_bytes(const rank_t* r, const arguments_t* a) {
+  nxd_plan_model_t model = NXD_PLAN_MODEL_INIT;
+  if (a->pp > 1 || a->weights || a->data) return 0;
+  return nxd_plan_model_from_config(r->config, &model) == NXD_OK && model.vocab_size == 256;
+}
+
 /* Rank 0's files and the model's own words. */
 static int finish(rank_t* r, const arguments_t* a) {
   if (r->rank == 0) {
@@ -487,8 +494,7 @@ static int finish(rank_t* r, const arguments_t* a) {
     printf("wrote %s/loss.svg and %s/loss.csv\n", a->out, a->out);
   }
   if (a->save) TRY(nxd_module_save_safetensors(r->trained, a->save));
-  /* Generation needs the whole model, and one that knows bytes. */
-  if (a->sample > 0 && a->pp == 1 && !a->weights && !a->data) {
+  if (a->sample > 0 && writes_bytes(r, a)) {
     const sample_t sample = {.ctx = r->ctx,
                              .model = r->model,
                              .window = a->sequence,
@@ -525,8 +531,11 @@ int main(int argc, char** argv) {
             (long long)a.sequence, r.text.size);
     good = 0;
   }
-  r.losses = good ? calloc((size_t)a.steps, sizeof *r.losses) : NULL;
-  if (good && r.losses && (good = open_rank(&r, &a))) {
+  if (good && (r.losses = calloc((size_t)a.steps, sizeof *r.losses)) == NULL) {
+    fprintf(stderr, "train_lm: no memory for the losses of %d steps\n", a.steps);
+    good = 0;
+  }
+  if (good && (good = open_rank(&r, &a))) {
     print_header(&r, &a);
     good = train(&r, &a) && finish(&r, &a);
   }

@@ -49,5 +49,10 @@ if not again[0] < first[0] - 0.5:
 print(f"{name}: {first[0]} to {first[-1]}, read again {again[0]}")
 PY
 done
+# Directories within it are left out, also where reading it does not tell which entries are directories.
+mkdir "$work/gpt2_tiny/runs"
+cc -shared -fPIC "$1/tests/scripts/no_entry_types.c" -o "$work/no_entry_types.so" -ldl
+LD_PRELOAD=$work/no_entry_types.so tune "$work/gpt2_tiny" "$work/gpt2_tiny-4" --text "$work/text" --tp 1 --steps 1
+[[ -e $work/gpt2_tiny-4/tokenizer.json && ! -e $work/gpt2_tiny-4/runs ]]
 if "$program" --model "$work/gpt2_tiny" --text "$work/text" > "$work/log" 2>&1; then echo "ran without --out"; exit 1; fi
 grep -q "^usage: finetune_hf" "$work/log"

@@ -21,6 +21,17 @@ train() {
     { cat "$work/log"; exit 1; }
 }
 
+# Without a text it reads those of the system, also where directories do not tell which entries are files.
+if [[ -d /usr/share/common-licenses ]]; then
+  cc -shared -fPIC "$1/tests/scripts/no_entry_types.c" -o "$work/no_entry_types.so" -ldl
+  LD_PRELOAD=$work/no_entry_types.so timeout 300 "$program" --tp 1 --steps 1 --hidden 32 --layers 1 --heads 2 \
+    --kv-heads 2 --intermediate 32 --seq 32 --sample 0 --out "$work/system" > "$work/log" 2>&1 || { cat "$work/log"; exit 1; }
+fi
+# A vocabulary of more than bytes trains on them, and has no words to write.
+sed 's/"vocab_size": [0-9]*/"vocab_size": 300/' "$1/tests/oracles/llama_tiny/config.json" > "$work/config.json"
+timeout 300 "$program" --config "$work/config.json" --tp 1 --steps 1 --seq 32 --text "$work/text" --out "$work/wide" \
+  > "$work/log" 2>&1 || { cat "$work/log"; exit 1; }
+
 train whole --tp 1 --microbatches 4
 train two --tp 1 --pp 2 --microbatches 4
 train three --tp 1 --pp 3 --microbatches 4
