@@ -26,6 +26,7 @@ class _Work(_BaseWork):
         super().__init__()
         self.works, self.tensors, self.end = works, tensors, end
         self.future = torch.futures.Future()
+        self.ended, self.good = threading.Event(), False
 
     def complete(self):
         """Waits for the works, on the thread of the group."""
@@ -34,19 +35,26 @@ class _Work(_BaseWork):
                 work.wait()
             if self.end:
                 self.end()
+            self.good = True
             self.future.set_result(self.tensors)
         except Exception as error:  # goes to whoever waits
+            self.good = False
             self.future.set_exception(error)
+        finally:
+            self.ended.set()
 
     def wait(self, timeout=None):
-        self.future.wait()
+        """torch says by a timeout of 0 that there is none."""
+        if not self.ended.wait(timeout.total_seconds() if timeout else None):
+            raise RuntimeError(f"nxd: the call has not ended within {timeout}")
+        self.future.wait()  # raises what the call ended with
         return True
 
     def is_completed(self):
-        return self.future.done()
+        return self.ended.is_set()
 
     def is_success(self):
-        return self.future.done()
+        return self.is_completed() and self.good
 
     def get_future(self):
         return self.future

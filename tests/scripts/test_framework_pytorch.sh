@@ -23,5 +23,42 @@ for layout in "2 2" "2 1" "4 2"; do
     "$python" "$examples/mlp_parallel.py" "$tp"
 done
 losses "$work/distributed" "$build/tools/nxdrun" -n 2 "$python" "$examples/mlp_distributed.py" "$work/meet"
+cat > "$work/works.py" << 'PY'
+import datetime, os, sys, time
+import torch
+import torch.distributed as dist
+import nxd_backend
+
+rank, told = int(os.environ["RANK"]), sys.argv[2]
+dist.init_process_group("nxd", init_method=f"file://{sys.argv[1]}", rank=rank, world_size=2,
+                        timeout=datetime.timedelta(seconds=60))
+x = torch.full((3,), float(rank))
+# A wait with a bound ends without the message, which comes when the peer hears of that.
+if rank == 0:
+    work = dist.irecv(x, 1)
+    try:
+        work.wait(datetime.timedelta(seconds=1))
+        sys.exit("the wait has not ended by its timeout")
+    except RuntimeError as error:
+        assert "0:00:01" in str(error), error
+    assert not work.is_completed() and not work.is_success()
+    open(told, "w").close()
+else:
+    while not os.path.exists(told):
+        time.sleep(0.05)
+    work = dist.isend(x, 0)
+assert work.wait() and work.is_completed() and work.is_success()
+assert x.tolist() == [1, 1, 1]
+work = dist.all_reduce(torch.zeros(2 + rank), async_op=True)
+try:
+    work.wait()
+    sys.exit("a call that ranks make differently succeeds")
+except Exception as error:
+    assert "rank" in str(error), error
+assert work.is_completed() and not work.is_success()
+dist.destroy_process_group()
+nxd_backend.finalize()
+PY
+PYTHONPATH=$examples:$PYTHONPATH "$build/tools/nxdrun" -n 2 "$python" "$work/works.py" "$work/meet_again" "$work/told"
 losses "$work/pipeline" "$build/tools/nxdrun" -n 2 "$python" "$examples/mlp_pipeline.py"
 compare_losses 1e-5 "$work"/{alone,2-ranks-tp2,2-ranks-tp1,4-ranks-tp2,distributed,pipeline}
