@@ -9,6 +9,7 @@
 #include <cstring>
 
 #include "core/checkpoint/convert_weights.h"
+#include "standard_output.h"
 
 namespace {
 
@@ -142,7 +143,7 @@ int main(int argc, char** argv) {
   const int parsed = parse(argc, argv, settings);
   if (parsed != 0) {
     std::fputs(kUsage, parsed > 0 ? stdout : stderr);
-    return parsed > 0 ? 0 : 2;
+    return parsed > 0 ? end_output("nxdconvert", 0) : 2;
   }
   try {
     ProgressLine line;

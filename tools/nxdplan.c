@@ -10,6 +10,7 @@
 #include <time.h>
 
 #include "nxd.h"
+#include "standard_output.h"
 
 typedef struct settings {
   nxd_plan_machine_t machine;
@@ -317,7 +318,7 @@ int main(int argc, char** argv) {
   const int parsed = parse(argc, argv, &settings);
   if (parsed != 0) {
     usage(parsed > 0 ? stdout : stderr);
-    return parsed > 0 ? 0 : 2;
+    return parsed > 0 ? end_output("nxdplan", 0) : 2;
   }
   char* text = read_file(settings.config);
   if (!text) return 1;
@@ -328,5 +329,5 @@ int main(int argc, char** argv) {
       (settings.one_layout ? predict_one(&settings, &model) : search(&settings, &model));
   if (!good) fprintf(stderr, "nxdplan: %s\n", nxd_last_error());
   free(text);
-  return good ? 0 : 1;
+  return good ? end_output("nxdplan", 0) : 1;
 }

@@ -8,6 +8,7 @@
 #include <unistd.h>
 
 #include "nxd.h"
+#include "standard_output.h"
 
 enum { kForwarded = 5 };
 static const int forwarded[kForwarded] = {SIGINT, SIGTERM, SIGHUP, SIGUSR1, SIGUSR2};
@@ -175,7 +176,7 @@ int main(int argc, char** argv) {
   const int program = parse(argc, argv, &options, &grace);
   if (program == 0) {
     usage(stdout);
-    return 0;
+    return end_output("nxdrun", 0);
   }
   if (program < 0) {
     usage(stderr);

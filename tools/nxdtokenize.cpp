@@ -11,6 +11,7 @@
 
 #include "core/base/json_writer.h"
 #include "core/checkpoint/file.h"
+#include "standard_output.h"
 
 namespace {
 
@@ -151,7 +152,7 @@ int main(int argc, char** argv) {
   const int parsed = parse(argc, argv, settings);
   if (parsed != 0) {
     std::fputs(kUsage, parsed > 0 ? stdout : stderr);
-    return parsed > 0 ? 0 : 2;
+    return parsed > 0 ? end_output("nxdtokenize", 0) : 2;
   }
   try {
     tokenize(settings);

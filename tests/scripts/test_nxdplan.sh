@@ -42,4 +42,14 @@ refuses 1 '9 ranks and num_kv_heads 4 need num_heads of at least 12, got 8' --tp
 refuses 1 'memory_bytes: expected at least' --memory 0.01 "$config"
 echo '{"model_type": "t5"}' > "$work/t5.json"
 refuses 1 'model_type' "$work/t5.json"
+# Output that is lost is no success.
+for given in "--ranks 2 $config" "--tp 2 $config" --help; do
+  read -ra arguments <<< "$given"
+  got=0
+  "$nxdplan" "${arguments[@]}" > /dev/full 2> "$work/err" || got=$?
+  [[ $got == 1 ]] && grep -q 'nxdplan: cannot write' "$work/err" || fail "nxdplan $given: exit $got on a full disk"
+done
+for tool in nxdrun nxdconvert nxdtokenize; do
+  if "$2/tools/$tool" --help > /dev/full 2> "$work/err"; then fail "$tool --help: no failure on a full disk"; fi
+done
 echo "nxdplan: tables, predictions and refusals"
