@@ -13,8 +13,12 @@ function Job(command::Cmd, n::Integer; omp_num_threads = nothing)
     given(out -> nxd_spawn(options, out), Job)
 end
 
-"True if a launcher has started this process as one of several ranks."
-is_rank() = haskey(ENV, "RANK")
+# The sizes of worlds that mpirun and srun tell; torchrun and nxdrun set RANK.
+const world_sizes = ("OMPI_COMM_WORLD_SIZE", "PMI_SIZE", "SLURM_STEP_NUM_TASKS")
+
+"True if torchrun, nxdrun, mpirun or srun has started this process as one of several ranks."
+is_rank() = !isempty(get(ENV, "RANK", "")) ||
+    any(name -> something(tryparse(Int, get(ENV, name, "")), 1) > 1, world_sizes)
 
 """
     spawn_ranks(n; script = PROGRAM_FILE, args = ARGS)

@@ -140,3 +140,12 @@ end
     close(job)
     @test thrown(() -> Job(`/no/such/program`, 1)).status === :io
 end
+
+@testset "launchers" begin
+    none = [name => nothing for name in ("RANK", NXD.world_sizes...)]
+    started(set...) = withenv(NXD.is_rank, none..., set...)
+    @test !started() && !started("RANK" => "") && started("RANK" => "0")
+    for name in NXD.world_sizes
+        @test started(name => "2") && !started(name => "1") && !started(name => "")
+    end
+end

@@ -74,6 +74,29 @@ fn numbers(output: &str) -> Vec<f64> {
     losses(output).into_iter().map(|loss| loss.parse().unwrap()).collect()
 }
 
+/// Ranks of mpirun's, which tells them so by other variables than RANK, join it and start none.
+#[test]
+fn launched_by_mpirun() {
+    let tests = std::env::current_exe().unwrap();
+    let program = tests.parent().unwrap().parent().unwrap().join("examples/show_error");
+    let ranks: Vec<_> = (0..2)
+        .map(|rank| {
+            Command::new(&program)
+                .env_remove("RANK")
+                .envs([("NXD_CPU_MODE", "1"), ("OMP_NUM_THREADS", "1"), ("OMPI_COMM_WORLD_SIZE", "2")])
+                .env("OMPI_COMM_WORLD_RANK", rank.to_string())
+                .stdout(Stdio::piped())
+                .stderr(Stdio::piped())
+                .spawn()
+                .unwrap()
+        })
+        .collect();
+    for rank in ranks {
+        let output = rank.wait_with_output().unwrap();
+        assert!(output.status.success(), "{:?}", output);
+    }
+}
+
 #[cfg(feature = "engine")]
 #[test]
 fn tensor_parallel_mlp() {
