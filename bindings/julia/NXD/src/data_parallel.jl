@@ -116,6 +116,18 @@ mark_reloaded!(ddp::Ddp) = check(nxd_ddp_mark_reloaded(ddp))
 "Bytes that the ddp holds on this rank beside parameters and gradients."
 buffer_bytes(ddp::Ddp) = Int(value(out -> nxd_ddp_get_buffer_bytes(ddp, out), UInt64))
 
+# A call that completes gradients over several groups. Where this rank's options are none, those that no
+# rank takes make it fail on all: the peers are in it already, or about to be.
+function finishing(call, options)
+    made = try
+        Options(nxd_finish_options_t; options...)
+    catch
+        call(Options(nxd_finish_options_t; scale = NaN))
+        rethrow()
+    end
+    call(made)
+end
+
 """
     finish!(ddp; scale, max_norm, norm_type, ...)
 
@@ -123,5 +135,5 @@ Completes the gradients of a ddp of zero_stage 0 and gives their norm before cli
 [collective: tensor-, pipeline- and data-parallel groups]
 """
 finish!(ddp::Ddp; options...) = value(Cdouble) do out
-    nxd_ddp_finish(ddp, Options(nxd_finish_options_t; options...), out)
+    finishing(made -> nxd_ddp_finish(ddp, made, out), options)
 end

@@ -72,8 +72,9 @@ A training step's end: completes the gradients, clips, updates, and advances the
 skipped).
 """
 function step!(optimizer::Optimizer; options...)
-    finish = Options(nxd_finish_options_t; options...)
-    report = filled(out -> nxd_optimizer_step(optimizer, finish, out), nxd_step_report_t)
+    report = filled(nxd_step_report_t) do out
+        finishing(made -> nxd_optimizer_step(optimizer, made, out), options)
+    end
     (norm = report.norm, learning_rate = report.learning_rate, updates = Int(report.updates),
      skipped = report.skipped != 0)
 end
@@ -83,7 +84,7 @@ The same without a report: the recorded device is not asked for the norm, so tha
 and fails, in `mark_step`.
 """
 step_without_report!(optimizer::Optimizer; options...) =
-    check(nxd_optimizer_step(optimizer, Options(nxd_finish_options_t; options...), C_NULL))
+    check(finishing(made -> nxd_optimizer_step(optimizer, made, C_NULL), options))
 
 "Updates from gradients that are finished; not with ZeRO."
 update!(optimizer::Optimizer) = check(nxd_optimizer_update(optimizer))

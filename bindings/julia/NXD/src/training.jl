@@ -8,5 +8,5 @@ Completes the gradients of a model after backward, clips them, and gives their n
 [collective: tensor-, pipeline- and data-parallel groups]
 """
 finish_grads!(model::ModuleNode; options...) = value(Cdouble) do out
-    nxd_finish_grads(model, Options(nxd_finish_options_t; options...), out)
+    finishing(made -> nxd_finish_grads(model, made, out), options)
 end

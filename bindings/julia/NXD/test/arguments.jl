@@ -22,6 +22,20 @@
     @test NXD.Options(NXD.nxd_ddp_options_t; overlap = false).ref[].overlap === NXD.NXD_TOGGLE_OFF
 end
 
+@testset "options of a step that are none fail on all ranks" begin
+    failures = two_ranks() do r, ctx
+        optimizer = sgd(Ddp(ctx, [ones(Float32, 3)], [ones(Float32, 3)]))
+        calls = (bad -> step!(optimizer; max_norm = bad ? "one" : 1.0),
+                 bad -> NXD.step_without_report!(optimizer; (bad ? (nothing_known = 1,) : ())...),
+                 bad -> NXD.finish!(Ddp(ctx, [ones(3)], [ones(3)]); (bad ? (norm_type = [],) : ())...))
+        found = [thrown(() -> call(r == 1)) for call in calls]
+        @assert step!(optimizer).updates == 1
+        [e isa NXDError ? (e.status, e.root_rank) : typeof(e) for e in found]
+    end
+    @test failures[1] == fill((:invalid_argument, 1), 3)
+    @test all(kind -> kind <: Union{ArgumentError,MethodError}, failures[2])
+end
+
 @testset "a rank without a store" begin
     for fields in ((rank = 1, size = 2), (size = 2,), (rank = 0,))
         failure = thrown(() -> Context(; fields...))
