@@ -1,5 +1,13 @@
-Ddp(model::ModuleNode; options...) =
-    given(out -> nxd_ddp_create(model, Options(nxd_ddp_options_t; options...), out), Ddp)
+function Ddp(model::ModuleNode; options...)
+    made = try
+        Options(nxd_ddp_options_t; options...)
+    catch
+        # The peers are in the call already, or about to be: options that no rank takes make it fail there.
+        nxd_ddp_create(model, Options(nxd_ddp_options_t; zero_stage = -1), Ref(Ptr{nxd_ddp_t}(C_NULL)))
+        rethrow()
+    end
+    given(out -> nxd_ddp_create(model, made, out), Ddp)
+end
 
 """
     finish_grads!(model; scale, max_norm, norm_type, data_parallel_reduce, ...)

@@ -36,6 +36,17 @@ end
     @test all(kind -> kind <: Union{ArgumentError,MethodError}, failures[2])
 end
 
+@testset "options of a ddp that are none fail on all ranks" begin
+    failures = two_ranks() do r, ctx
+        init_model_parallel!(ctx)
+        model = NXD.linear(ctx, 3, 2)
+        failure = thrown(() -> Ddp(model; zero_stage = r == 1 ? "one" : 1))
+        close(Ddp(model))
+        failure isa NXDError ? (failure.status, failure.root_rank) : typeof(failure)
+    end
+    @test failures[1] == (:invalid_argument, 1) && failures[2] <: Union{ArgumentError,MethodError}
+end
+
 @testset "a rank without a store" begin
     for fields in ((rank = 1, size = 2), (size = 2,), (rank = 0,))
         failure = thrown(() -> Context(; fields...))
