@@ -143,7 +143,8 @@ class Dropout(Layer):
 
 
 class Model(Layer):
-    """A Llama or GPT-2 of a Hugging Face configuration: (ids) -> logits, (ids, labels) -> loss.
+    """A model of a Hugging Face configuration, such as a Llama or GPT-2: (ids) -> logits,
+    (ids, labels) -> loss. A BERT has inputs of its own; the page about models tells them.
 
     With from_pretrained the text is a directory, whose config.json and safetensors are read.
     """
