@@ -438,8 +438,8 @@ extern "C" {
     /// (max_norm over a part of a model, see nxd_ddp_create_buffers); INVALID_STATE (parameters
     /// or state are PARTIAL; a module's in a world of several ranks without
     /// nxd_init_model_parallel); TIMEOUT or PEER_LOST: nxd_last_error_info says of which step
-    /// this rank's parameters are. Forwards, steps and saves reject PARTIAL parameters until they are
-    /// loaded again, and the optimizer's state until nxd_optimizer_load.
+    /// this rank's parameters are. Forwards, steps and saves reject PARTIAL parameters until
+    /// they are loaded again, and the optimizer's state until nxd_optimizer_load.
     /// @since 0.1
     pub fn nxd_optimizer_step(optimizer: *mut nxd_optimizer_t, options: *const nxd_finish_options_t, out_report: *mut nxd_step_report_t) -> nxd_status_t;
 
