@@ -522,48 +522,6 @@ void missing_arrays(nxd_context_t* ctx, int rank, int size, void*) {
   NXD_TEST_CHECK(!values(layer({x})).empty());
 }
 
-// A tape's gradients that are wrong on one rank alone: the peers are told where they sum the
-// input's.
-void tape_gradients(nxd_context_t* ctx, int rank, int size, void*) {
-  Makers m;
-  m.linear.gather_output = NXD_TOGGLE_OFF;
-  Module layer;
-  NXD_TEST_OK(m.column()(ctx, layer.out()));
-  const Tensor x = wave({3, 8}, NXD_DTYPE_F32, 1), good = wave({3, 16 / size}, NXD_DTYPE_F32, 2);
-  const Tensor narrow = wave({3, 3}, NXD_DTYPE_F32, 3), wide = to(good, NXD_DTYPE_F64);
-  const Tensor placeless = without_values({3, 16 / size}, NXD_DTYPE_F32);
-  const bool mine = rank == size - 1;
-  nxd_tensor_t* in = x.get();
-  // The input's gradient, or NULL after a failure.
-  const auto pass = [&](nxd_tensor_t* const* grads, bool has_room, const char* part) {
-    nxd_tensor_t *y = nullptr, *dx = nullptr;
-    nxd_tape_t* tape = nullptr;
-    NXD_TEST_OK(nxd_module_forward_tape(layer.get(), &in, 1, &y, 1, &tape));
-    const Tensor output(y);
-    const nxd_status_t status = nxd_tape_backward(tape, grads, 1, has_room ? &dx : nullptr, 1);
-    if (part) {
-      nxd_test_refused(__FILE__, __LINE__, "nxd_tape_backward", status, kBad, part);
-    } else {
-      NXD_TEST_OK(status);
-    }
-    nxd_tape_destroy(tape);
-    return Tensor(dx);
-  };
-  nxd_tensor_t* const fits = good.get();
-  const auto refused = [&](nxd_tensor_t* const* grads, bool has_room, const char* part) {
-    const bool gives_none = !pass(mine ? grads : &fits, !mine || has_room, mine ? part : "rank ");
-    NXD_TEST_CHECK(gives_none);
-  };
-  refused(nullptr, true, "grad_outputs");
-  refused(&fits, false, "out_grad_inputs");
-  for (const Tensor* each : {&narrow, &wide, &placeless}) {
-    nxd_tensor_t* const grad = each->get();
-    refused(&grad, true, "grad_outputs[0]");
-  }
-  const Tensor dx = pass(&fits, true, nullptr);
-  if (dx) NXD_TEST_CHECK(std::isfinite(max_abs(values(dx))));
-}
-
 // A key mask of another shape or dtype, on all ranks and on one.
 void key_mask(nxd_context_t* ctx, int rank, int size, void*) {
   Module layer;
@@ -637,7 +595,6 @@ int main() {
                               cmocka_unit_test(on_all_sizes<after_destroy>),
                               cmocka_unit_test(on_several<late_peers>),
                               cmocka_unit_test(on_one<no_values>),
-                              cmocka_unit_test(on_all_sizes<missing_arrays>),
-                              cmocka_unit_test(on_all_sizes<tape_gradients>)};
+                              cmocka_unit_test(on_all_sizes<missing_arrays>)};
   return cmocka_run_group_tests_name("bad_calls_layers", tests, nullptr, nullptr);
 }

@@ -26,10 +26,15 @@ Module layer_pair(nxd_context_t* ctx) {
   return Module(pair);
 }
 
-Module two_pairs(nxd_context_t* ctx) {
+// fails: its forward does, while that is set.
+Module two_pairs(nxd_context_t* ctx, const bool* fails = nullptr) {
   Module root = callback_module(ctx, "Root",
-                                [](nxd_module_t* self, const Handles& inputs,
-                                   nxd_tensor_t** outputs, size_t) -> nxd_status_t {
+                                [fails](nxd_module_t* self, const Handles& inputs,
+                                        nxd_tensor_t** outputs, size_t) -> nxd_status_t {
+                                  if (fails && *fails) {
+                                    nxd_set_last_error(NXD_ERROR_USER, "no more");
+                                    return NXD_ERROR_USER;
+                                  }
                                   Tensor x, y, loss;
                                   NXD_TEST_TRY(call_child(self, "a", inputs, x));
                                   NXD_TEST_TRY(call_child(self, "b", {x.get()}, y));
@@ -183,23 +188,7 @@ std::vector<Tensor> many_rows(int64_t count) {
 void traces_that_fail(void**) {
   on_pipeline_ranks({1, 2, 1}, [](nxd_context_t* ctx, int rank) {
     bool fails = false;
-    const Module model = callback_module(ctx, "Root",
-                                         [&](nxd_module_t* self, const Handles& inputs,
-                                             nxd_tensor_t** outputs, size_t) -> nxd_status_t {
-                                           if (fails) {
-                                             nxd_set_last_error(NXD_ERROR_USER, "no more");
-                                             return NXD_ERROR_USER;
-                                           }
-                                           Tensor x, y, loss;
-                                           NXD_TEST_TRY(call_child(self, "a", inputs, x));
-                                           NXD_TEST_TRY(call_child(self, "b", {x.get()}, y));
-                                           NXD_TEST_TRY(call_op("mean", "", {y.get()}, loss));
-                                           outputs[0] = loss.release();
-                                           return NXD_OK;
-                                         });
-    add_child(model, "a", layer_pair(ctx));
-    add_child(model, "b", layer_pair(ctx));
-    NXD_TEST_OK(nxd_module_initialize(model.get(), 5));
+    const Module model = two_pairs(ctx, &fails);
     const Pipeline pp = cut(model.get());
     if (!pp) return;
     const double before = train(pp.get());

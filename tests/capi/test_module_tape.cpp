@@ -308,6 +308,53 @@ void refusals(nxd_context_t* ctx, int, int, void*) {
 
 void test_refusals(void**) { nxd_test_run_ranks(1, 1, refusals, nullptr); }
 
+// A tape's gradients that are wrong on one rank alone: the peers are told where they sum the
+// input's.
+void refused_gradients(nxd_context_t* ctx, int rank, int size, void*) {
+  nxd_linear_options_t options = NXD_LINEAR_OPTIONS_INIT;
+  options.gather_output = NXD_TOGGLE_OFF;
+  Module layer;
+  NXD_TEST_OK(nxd_layer_create_column_parallel_linear(ctx, 8, 16, &options, layer.out()));
+  const Tensor x = wave({3, 8}, NXD_DTYPE_F32, 1), good = wave({3, 16 / size}, NXD_DTYPE_F32, 2);
+  const Tensor narrow = wave({3, 3}, NXD_DTYPE_F32, 3), wide = to(good, NXD_DTYPE_F64);
+  const Tensor placeless = without_values({3, 16 / size}, NXD_DTYPE_F32);
+  const bool mine = rank == size - 1;
+  nxd_tensor_t* in = x.get();
+  // The input's gradient, or NULL after a failure.
+  const auto pass = [&](nxd_tensor_t* const* grads, bool has_room, const char* part) {
+    Tape tape;
+    Tensor y;
+    nxd_tensor_t* dx = nullptr;
+    NXD_TEST_OK(nxd_module_forward_tape(layer.get(), &in, 1, y.out(), 1, &tape.handle));
+    const nxd_status_t status =
+        nxd_tape_backward(tape.handle, grads, 1, has_room ? &dx : nullptr, 1);
+    if (part) {
+      nxd_test_refused(__FILE__, __LINE__, "nxd_tape_backward", status, NXD_ERROR_INVALID_ARGUMENT,
+                       part);
+    } else {
+      NXD_TEST_OK(status);
+    }
+    return Tensor(dx);
+  };
+  nxd_tensor_t* const fits = good.get();
+  const auto refused = [&](nxd_tensor_t* const* grads, bool has_room, const char* part) {
+    const bool gives_none = !pass(mine ? grads : &fits, !mine || has_room, mine ? part : "rank ");
+    NXD_TEST_CHECK(gives_none);
+  };
+  refused(nullptr, true, "grad_outputs");
+  refused(&fits, false, "out_grad_inputs");
+  for (const Tensor* each : {&narrow, &wide, &placeless}) {
+    nxd_tensor_t* const grad = each->get();
+    refused(&grad, true, "grad_outputs[0]");
+  }
+  const Tensor dx = pass(&fits, true, nullptr);
+  if (dx) NXD_TEST_CHECK(std::isfinite(max_abs(values(dx))));
+}
+
+void test_refused_gradients(void**) {
+  for (const int size : {1, 2, 4}) nxd_test_run_ranks(size, size, refused_gradients, nullptr);
+}
+
 // A tape keeps what it needs: the module and the inputs may go first.
 void outlives(nxd_context_t* ctx, int, int size, void*) {
   Tape tape;
@@ -334,7 +381,7 @@ int main() {
   const CMUnitTest tests[] = {
       cmocka_unit_test(test_every_layer), cmocka_unit_test(test_missing_gradients),
       cmocka_unit_test(test_graphs),      cmocka_unit_test(test_refusals),
-      cmocka_unit_test(test_outlives),
+      cmocka_unit_test(test_outlives),    cmocka_unit_test(test_refused_gradients),
   };
   return cmocka_run_group_tests_name("tape", tests, nullptr, nullptr);
 }
