@@ -1,5 +1,7 @@
 #!/usr/bin/env bash
-# A build without the engine links nothing with it.
+# A build without the engine links nothing with it. A project of a user's that has this one as a directory of
+# its own gets the libraries by the names that find_package gives them, without tests, examples and packages
+# of ours, and keeps its own build type.
 # usage: test_configurations.sh SOURCE_DIR BUILD_DIR
 set -euo pipefail
 . "$(dirname "$0")/lib.sh"
@@ -20,3 +22,25 @@ if grep -E -- '(-lnxd|libnxd\.so)( |$)' "$work/commands" | cut -c1-300; then
   echo "a build without the engine is linked with it"
   exit 1
 fi
+rm -rf "$work/build"
+
+mkdir "$work/parent"
+cat > "$work/parent/CMakeLists.txt" << END
+cmake_minimum_required(VERSION 3.22)
+project(parent VERSION 3.1 LANGUAGES C CXX)
+add_subdirectory("$source" nxd)
+add_executable(program program.c)
+target_link_libraries(program PRIVATE nxd::nxd_core)
+include(CPack)
+END
+echo 'int main(void) { return 0; }' > "$work/parent/program.c"
+configure "$work/parent" -DNXD_BUILD_ENGINE=OFF -DNXD_UNITY=ON -DCMAKE_BUILD_TYPE=
+if grep -i warning "$work/log"; then cat "$work/log"; exit 1; fi
+grep -E -- '-o program .*libnxd_core\.so' "$work/commands" > /dev/null || { echo "nxd::nxd_core is not linked"; exit 1; }
+if grep -E -- '-o (\S*/)?(tests|examples|bench)/' "$work/commands" | cut -c1-300; then
+  echo "tests or examples are built in a project of a user's"
+  exit 1
+fi
+grep -q '^CMAKE_BUILD_TYPE:[A-Z]*=$' "$work/build/CMakeCache.txt" || { grep CMAKE_BUILD_TYPE "$work/build/CMakeCache.txt"; exit 1; }
+grep -q 'CPACK_PACKAGE_NAME "parent"' "$work/build/CPackConfig.cmake"
+if grep -i 'libnxd' "$work/build/CPackConfig.cmake"; then echo "packages of the parent have our settings"; exit 1; fi
