@@ -33,6 +33,13 @@ cp "$work/alone.c" "$work/alone.cpp"
 cp "$work/after.c" "$work/after.cpp"
 inputs=(alone after single)
 "$source/scripts/single_header" "$work/nxd_single.h"
+{ echo "// a line before"; "$source/scripts/single_header"; } > "$work/behind"
+sed 1d "$work/behind" | cmp - "$work/nxd_single.h" || { echo "FAILED: a line before nxd_single.h is lost"; exit 1; }
+mkdir -p "$work/cut/scripts" "$work/cut/include"
+cp "$source/scripts/single_header" "$work/cut/scripts"
+echo '#include "nxd/absent.h"' > "$work/cut/include/nxd.h"
+if "$work/cut/scripts/single_header" "$work/cut/out" 2> "$work/why"; then echo "FAILED: a topic may be absent"; exit 1; fi
+grep -q 'cannot read .*absent\.h' "$work/why"
 echo '#include "nxd_single.h"' | tee "$work/single.c" > "$work/single.cpp"
 # Without a directory to search: an umbrella finds its topics beside it.
 for header in "$source"/include/nxd/*.h; do
