@@ -1,5 +1,6 @@
 # Run by CPack for what it has staged: adds what Debian wants of each package, and takes out the run
-# paths that an installed tree needs only where the loader does not look by itself.
+# paths that an installed tree needs only where the loader does not look by itself. A package is for
+# all users, whatever the umask of the one who makes it.
 string(TIMESTAMP date "%a, %d %b %Y %H:%M:%S +0000" UTC)
 foreach(component libraries development tools)
   string(TOUPPER ${component} upper)
@@ -18,6 +19,14 @@ foreach(component libraries development tools)
     "libnxd (${CPACK_PACKAGE_VERSION}-1) unstable; urgency=medium\n\n  * Release ${CPACK_PACKAGE_VERSION}.\n\n"
     " -- ${CPACK_PACKAGE_CONTACT}  ${date}\n")
   execute_process(COMMAND gzip -9nf ${documents}/changelog.Debian COMMAND_ERROR_IS_FATAL ANY)
+  set(readable OWNER_READ OWNER_WRITE GROUP_READ WORLD_READ)
+  file(CHMOD ${documents}/copyright ${documents}/changelog.Debian.gz PERMISSIONS ${readable})
+  file(GLOB_RECURSE paths LIST_DIRECTORIES true ${root}/*)  # CHMOD_RECURSE fails at links into another package
+  foreach(path ${root} ${paths})
+    if(IS_DIRECTORY ${path} AND NOT IS_SYMLINK ${path})
+      file(CHMOD ${path} PERMISSIONS ${readable} OWNER_EXECUTE GROUP_EXECUTE WORLD_EXECUTE)
+    endif()
+  endforeach()
   file(GLOB_RECURSE binaries ${root}/bin/* ${root}/lib/*.so.${CPACK_PACKAGE_VERSION})
   foreach(binary ${binaries})
     file(RPATH_REMOVE FILE ${binary})

@@ -41,9 +41,17 @@ enter() {
 enter true > "$work/log" 2>&1 || skip "no overlay mounts here: $(tail -n 1 "$work/log")" "run it where root may mount them"
 if enter dpkg -s libnxd0 > /dev/null 2>&1; then skip "libnxd0 is installed on this machine" "remove it"; fi
 
-cpack -G DEB --config "$build/CPackConfig.cmake" -B "$work/packages" > "$work/log" 2>&1 || { cat "$work/log"; exit 1; }
+# By a user who shares nothing otherwise.
+(umask 077 && cpack -G DEB --config "$build/CPackConfig.cmake" -B "$work/packages") > "$work/log" 2>&1 ||
+  { cat "$work/log"; exit 1; }
 packages=("$work"/packages/*.deb)
 ((${#packages[@]} == 3)) || { ls "$work/packages"; exit 1; }
+for package in "${packages[@]}"; do
+  if dpkg-deb --contents "$package" | grep -vE '^(drwxr-xr-x|-rw[-x]r-[-x]r-[-x]|l)'; then
+    echo "$package: others cannot read these"
+    exit 1
+  fi
+done
 # oneDNN is loaded by name, which no tool sees.
 dpkg-deb --field "$work"/packages/libnxd0_*.deb Depends | grep 'libdnnl' > /dev/null
 
