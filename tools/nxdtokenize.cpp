@@ -4,8 +4,10 @@
 #include <algorithm>
 #include <cstdio>
 #include <filesystem>
+#include <fstream>
 #include <initializer_list>
 #include <string>
+#include <string_view>
 #include <system_error>
 #include <vector>
 
@@ -21,6 +23,7 @@ constexpr char kUsage[] =
     "Writes the bytes of text files as ids of 16 bits, one file after another, to OUT, and what a\n"
     "model needs to know of them to OUT.json. Each is complete, or not there. OUT ends in neither\n"
     ".txt nor .u32, which mean other ids, and is written over only where OUT.json is there, too.\n"
+    "OUT.json is written over only where it is such a note.\n"
     "\n"
     "  --end-of-text     id 256 after each file; there are 257 ids then, else 256\n"
     "  --tokenizer FILE  tokenizer.json: unsupported, see docs/data.md for another way\n"
@@ -37,6 +40,20 @@ struct Settings {
 
 std::string note_of(const Settings& settings) { return settings.out + ".json"; }
 
+// The beginning of what write_note() writes.
+constexpr std::string_view kNoteBegins = R"({"tokenizer":"bytes")";
+
+// False where there is another file by that name, such as a model's tokenizer.json beside OUT.
+bool is_note_or_absent(const std::string& path) {
+  std::error_code error;
+  if (!std::filesystem::is_regular_file(path, error))
+    return true;  // AtomicFile says what else it is
+  std::ifstream file(path, std::ios::binary);
+  std::string begins(kNoteBegins.size(), '\0');
+  file.read(begins.data(), static_cast<std::streamsize>(begins.size()));
+  return file && begins == kNoteBegins;
+}
+
 // False where a file would be lost: a text, or the last text of a list that has no OUT behind it.
 bool may_write(const Settings& settings) {
   std::error_code error;
@@ -48,6 +65,12 @@ bool may_write(const Settings& settings) {
                    text.c_str(), settings.out.c_str());
       return false;
     }
+  }
+  if (!is_note_or_absent(note_of(settings))) {
+    std::fprintf(stderr,
+                 "nxdtokenize: %s: expected a note of ids, or no file, beside OUT, got another\n",
+                 note_of(settings).c_str());
+    return false;
   }
   if (!std::filesystem::exists(settings.out, error) ||
       std::filesystem::exists(note_of(settings), error)) {
