@@ -169,6 +169,7 @@ static char* read_file(const char* path) {
   FILE* file = fopen(path, "rb");
   char* text = NULL;
   size_t size = 0, capacity = 0;
+  int whole = 0;
   while (file) {
     if (size + 4096 > capacity) {
       capacity = 2 * capacity + 8192;
@@ -179,10 +180,13 @@ static char* read_file(const char* path) {
     const size_t got = fread(text + size, 1, capacity - size - 1, file);
     size += got;
     text[size] = '\0';
+    whole = got == 0 && !ferror(file);
     if (got == 0) break;
   }
-  if (!file || ferror(file)) {
-    fprintf(stderr, "nxdplan: %s: %s\n", path, strerror(errno));
+  const int cut = whole && strlen(text) < size;
+  if (!whole || cut) {
+    fprintf(stderr, "nxdplan: %s: %s\n", path,
+            cut ? "expected text, got a byte that is 0" : strerror(errno));
     free(text);
     text = NULL;
   }
@@ -327,7 +331,8 @@ int main(int argc, char** argv) {
       nxd_plan_model_from_config(text, &model) == NXD_OK &&
       (!settings.measure || measure(&settings.machine)) &&
       (settings.one_layout ? predict_one(&settings, &model) : search(&settings, &model));
-  if (!good) fprintf(stderr, "nxdplan: %s\n", nxd_last_error());
+  const char* why = nxd_last_error();
+  if (!good) fprintf(stderr, "nxdplan: %s\n", *why ? why : "--top: no memory for so many rows");
   free(text);
   return good ? end_output("nxdplan", 0) : 1;
 }

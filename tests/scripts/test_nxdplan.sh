@@ -42,6 +42,10 @@ refuses 1 '9 ranks and num_kv_heads 4 need num_heads of at least 12, got 8' --tp
 refuses 1 'memory_bytes: expected at least' --memory 0.01 "$config"
 echo '{"model_type": "t5"}' > "$work/t5.json"
 refuses 1 'model_type' "$work/t5.json"
+printf '{"model_type": "llama"}\0and more' > "$work/cut.json"
+refuses 1 'cut.json: expected text, got a byte that is 0' "$work/cut.json"
+# Without the room for the rows, however much the kernel would promise.
+(ulimit -v 4000000 && refuses 1 '--top: no memory for so many rows' --top 2147483647 "$config")
 # Output that is lost is no success.
 for given in "--ranks 2 $config" "--tp 2 $config" --help; do
   read -ra arguments <<< "$given"
