@@ -1,5 +1,6 @@
 #!/usr/bin/env bash
-# A build without the engine links nothing with it. A project of a user's that has this one as a directory of
+# A build without the engine links nothing with it, and installed programs find the libraries from wherever the
+# two are installed. A project of a user's that has this one as a directory of
 # its own gets the libraries by the names that find_package gives them, without tests, examples and packages
 # of ours, and keeps its own build type.
 # usage: test_configurations.sh SOURCE_DIR BUILD_DIR
@@ -16,12 +17,14 @@ configure() {
   ninja -C "$work/build" -t commands > "$work/commands"
 }
 
-configure "$source" -DNXD_BUILD_ENGINE=OFF -DNXD_UNITY=ON
+configure "$source" -DNXD_BUILD_ENGINE=OFF -DNXD_UNITY=ON -DCMAKE_INSTALL_BINDIR=libexec/nxd/bin -DCMAKE_INSTALL_LIBDIR=lib/some
 grep -q 'libnxd_core\.so' "$work/commands" || { echo "no command makes libnxd_core"; exit 1; }
 if grep -E -- '(-lnxd|libnxd\.so)( |$)' "$work/commands" | cut -c1-300; then
   echo "a build without the engine is linked with it"
   exit 1
 fi
+grep -F '\$ORIGIN/../../../lib/some"' "$work/build/tools/cmake_install.cmake" > "$work/rpaths" ||
+  { grep ORIGIN "$work/build/tools/cmake_install.cmake"; exit 1; }
 rm -rf "$work/build"
 
 mkdir "$work/parent"
