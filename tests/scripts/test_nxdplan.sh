@@ -47,12 +47,14 @@ refuses 1 'cut.json: expected text, got a byte that is 0' "$work/cut.json"
 # Without the room for the rows, however much the kernel would promise.
 (ulimit -v 4000000 && refuses 1 '--top: no memory for so many rows' --top 2147483647 "$config")
 # Output that is lost is no success.
-for given in "--ranks 2 $config" "--tp 2 $config" --help; do
-  read -ra arguments <<< "$given"
-  got=0
-  "$nxdplan" "${arguments[@]}" > /dev/full 2> "$work/err" || got=$?
-  [[ $got == 1 ]] && grep -q 'nxdplan: cannot write' "$work/err" || fail "nxdplan $given: exit $got on a full disk"
-done
+on_full_disk() {
+  local got=0
+  "$nxdplan" "$@" > /dev/full 2> "$work/err" || got=$?
+  [[ $got == 1 ]] && grep -q 'nxdplan: cannot write' "$work/err" || fail "nxdplan $*: exit $got on a full disk"
+}
+on_full_disk --ranks 2 "$config"
+on_full_disk --tp 2 "$config"
+on_full_disk --help
 for tool in nxdrun nxdconvert nxdtokenize; do
   if "$2/tools/$tool" --help > /dev/full 2> "$work/err"; then fail "$tool --help: no failure on a full disk"; fi
 done

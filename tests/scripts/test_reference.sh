@@ -17,19 +17,20 @@ for entry in $functions; do
   grep -q ">${entry%:*}</a>" "$page" || { echo "${entry%:*} is not in the reference of its topic"; exit 1; }
 done
 
-mkdir -p "$work/bad/tests"
-cp -r "$source"/{include,docs,scripts,README.md,CHANGELOG.md,CONTRIBUTING.md} "$work/bad"
-cp -r "$source/tests/oracles" "$work/bad/tests"
-(cd "$source" && cp --parents examples/*/README.md "$work/bad")
-mkdir "$work/bad/bindings"
-cp "$source/bindings/README.md" "$work/bad/bindings"
+bad="$work/bad tree"
+mkdir -p "$bad/tests"
+cp -r "$source"/{include,docs,scripts,README.md,CHANGELOG.md,CONTRIBUTING.md} "$bad"
+cp -r "$source/tests/oracles" "$bad/tests"
+(cd "$source" && cp --parents examples/*/README.md "$bad")
+mkdir "$bad/bindings"
+cp "$source/bindings/README.md" "$bad/bindings"
 refuses() {
-  if "$work/bad/scripts/reference" "$work/out" > "$work/log" 2>&1; then echo "FAILED: $1 passes"; exit 1; fi
+  if "$bad/scripts/reference" "$work/out" > "$work/log" 2>&1; then echo "FAILED: $1 passes"; exit 1; fi
   grep -q "$2" "$work/log" || { echo "FAILED: $1"; cat "$work/log"; exit 1; }
 }
-sed -i 's|@param buf  may be NULL|@param buffer  may be NULL|' "$work/bad/include/nxd/base.h"
+sed -i 's|@param buf  may be NULL|@param buffer  may be NULL|' "$bad/include/nxd/base.h"
 refuses "a parameter that is not there" "argument 'buffer'"
-cp "$source/include/nxd/base.h" "$work/bad/include/nxd"
-echo '[gone](gone.md)' >> "$work/bad/docs/errors.md"
+cp "$source/include/nxd/base.h" "$bad/include/nxd"
+echo '[gone](gone.md)' >> "$bad/docs/errors.md"
 refuses "a dead link" "gone.md"
 wc -w <<< "$functions" | sed 's/$/ functions are in the reference/'

@@ -42,6 +42,11 @@ if grep -nE '\|[[:space:]]*(grep -[a-zA-Z]*q|head)\b' "${scripts[@]}" | grep -v 
   echo "these fail now and then: write  | grep WORD > /dev/null  or  | sed -n 1p"
   exit 1
 fi
+# xargs takes a path with a blank for two.
+if grep -nE '\bxargs ' "${scripts[@]}" | grep -vE "xargs -(0|d)|test_script_rules\.sh:"; then
+  echo "these fail where a directory's name has a blank: write  xargs -0  or  xargs -d '\n'"
+  exit 1
+fi
 # A skip says what to install.
 if grep -nE 'exit 77' tests/scripts/*.sh | grep -vE '^tests/scripts/(lib|with_slurm|test_script_rules|test_test_summary)\.sh'; then
   echo "these skip without a name: use skip of tests/scripts/lib.sh"
