@@ -68,7 +68,8 @@ static const option_t options[] = {
     {"microbatch-size", "sequences", NUMBER, PLACE(layout.microbatch_size), 0, 0, 1},
     {"partition", "even or cost", WORD, PLACE(layout.partition), 0, "default even cost", 1},
     {"zero", "shard the optimizer's state", FLAG, PLACE(layout.zero_stage), 0, 0, 1},
-    {"sequence-parallel", "", FLAG, PLACE(layout.sequence_parallel), 0, 0, 1},
+    {"sequence-parallel", "slices of the sequence between layers", FLAG,
+     PLACE(layout.sequence_parallel), 0, 0, 1},
     {"recompute", "keep the inputs of layers alone", FLAG, PLACE(layout.recompute), 0, 0, 1},
 };
 enum { N_OPTIONS = sizeof options / sizeof *options };
