@@ -75,4 +75,18 @@ for line in "part under ASan: half of it" "part under TSan: half of it" "long: t
   "whole: all of it"; do
   grep -q "^  $line" "$work/out" || { echo "$line is not listed:"; cat "$work/out"; exit 1; }
 done
+
+# scripts/sanitize fails where it has built tests and ctest knows none of them.
+none=$work/none
+mkdir -p "$none"/{scripts,include/nxd,tests/core,tests/capi}
+cp "$source/scripts/sanitize" "$none/scripts/"
+echo '#include "thing.h"' > "$none/include/nxd/engine.h"
+echo '#include <pthread.h>' > "$none/tests/core/test_absent.c"
+printf '#include <pthread.h>\n#pragma omp parallel\n' > "$none/tests/core/test_team.c"
+printf '#!/bin/sh\nmkdir -p "$1"\n: > "$1/CTestTestfile.cmake"\n' > "$none/scripts/build"
+chmod +x "$none/scripts/build"
+for kind in --tsan --short; do
+  if "$none/scripts/sanitize" $kind > "$work/out" 2>&1; then echo "scripts/sanitize $kind passes without a test"; exit 1; fi
+  grep -q "No tests were found" "$work/out" || { cat "$work/out"; exit 1; }
+done
 echo ok
