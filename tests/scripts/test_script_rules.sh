@@ -19,6 +19,12 @@ bash "$work/test_absent.sh" "$source/tests/scripts/lib.sh" left > "$work/out" ||
 [[ $code == 77 && $(< "$work/out") == "skip: absent left: no-such-command is missing; install no-such-package" ]] ||
   { echo "a skip ends with $code and says:"; cat "$work/out"; exit 1; }
 
+# Where no cache can be written to, the plug-in cannot be had, which is a skip.
+code=0
+env -u NXD_PJRT_PLUGIN XDG_CACHE_HOME=/dev/null "$source/scripts/fetch_pjrt_cpu" > "$work/out" 2>&1 || code=$?
+[[ $code == 77 ]] && grep -q '^skip: PJRT plug-in for the CPU: .*/dev/null/nxd' "$work/out" ||
+  { echo "fetch_pjrt_cpu ends with $code and says:"; cat "$work/out"; exit 1; }
+
 # With set -e, as in a test.
 checks() { bash -ec '. "$0"; loads_no_libtorch "$1"; echo good' "$source/tests/scripts/lib.sh" "$1"; }
 [[ $(checks "$build/src/libnxd_core.so") == good ]] || { echo "libnxd_core is said to load libtorch"; exit 1; }
