@@ -34,6 +34,15 @@ if [[ -e $build/src/libnxd.so ]] && checks "$build/src/libnxd.so" > "$work/out";
 fi
 if checks "$work/out" 2> /dev/null > /dev/null; then echo "a file that is no program passes"; exit 1; fi
 
+# The build directory is the tree's, from wherever a script is called.
+mkdir -p "$work/tree"/{scripts,build/bench}
+cp "$source"/scripts/{bench,kill_saves} "$work/tree/scripts/"
+printf '#!/bin/sh\necho measured\n' > "$work/tree/build/bench/bench_step"
+chmod +x "$work/tree/build/bench/bench_step"
+[[ $(cd / && "$work/tree/scripts/bench" | grep -c measured) == 4 ]] || { echo "scripts/bench measures something else"; exit 1; }
+if (cd / && "$work/tree/scripts/kill_saves") 2> "$work/out"; then echo "kill_saves runs without a program"; exit 1; fi
+grep -q "^$work/tree/build/examples/c/train_lm is missing" "$work/out" || { cat "$work/out"; exit 1; }
+
 # "! command" alone never ends a script with set -e, unless it is the last one.
 cd "$source"
 mapfile -t scripts < <(grep -rlE '^#!.*\b(ba)?sh' scripts tests/scripts tests/consumers bench tools examples bindings \
