@@ -122,7 +122,7 @@ bad.py:4 Those
 END
 
 # A tree of its own, as scripts/format sees it.
-mkdir -p tree/{bench,examples,include,src,tests,scripts,docs,bindings/go}
+mkdir -p tree/{bench,examples,include,src,tests,tools,scripts,docs,bindings/go}
 cp "$source"/scripts/{format,check_prose} tree/scripts
 echo 'int x;' > tree/src/x.c
 cp good.md tree/docs
@@ -143,7 +143,9 @@ for bad in src/bad.cpp tests/bad.py; do
   grep -q "^$bad:1: " log || { cat log; exit 1; }
   rm "tree/$bad"
 done
-echo 'int  x;' > tree/src/x.c
-if tree/scripts/format > log 2>&1; then echo "scripts/format passes a bad source"; exit 1; fi
-tree/scripts/format --fix
-tree/scripts/format
+for bad in src/x.c tools/x.c bindings/go/x.h; do
+  echo 'int  x;' > "tree/$bad"
+  if tree/scripts/format > log 2>&1; then echo "scripts/format passes a bad $bad"; exit 1; fi
+  tree/scripts/format --fix
+  tree/scripts/format
+done
