@@ -10,7 +10,7 @@ source=$1 build=$2
 need_commands cargo pkg-config
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
-cmake --install "$build" --prefix "$work/prefix" > "$work/log"
+DESTDIR='' cmake --install "$build" --prefix "$work/prefix" > "$work/log"
 pc=$(find "$work/prefix" -name nxd-core.pc)
 export PKG_CONFIG_PATH=${pc%/*} CARGO_TARGET_DIR=$build/frameworks/candle
 manifest=$source/examples/candle/Cargo.toml
