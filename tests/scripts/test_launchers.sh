@@ -87,9 +87,31 @@ expect_no_start() {
   [[ $status == 127 && $(< "$work/out") == "nxdrun: cannot execute \"$1\": $2" ]] ||
     fail "nxdrun $1: exit code $status"
 }
+# A signal to a rank whose program is about to begin is the rank's, and not one of nxdrun's own handlers'.
+expect_early_signal() {
+  cat > "$work/early.c" << 'END'
+#define _GNU_SOURCE
+#include <dlfcn.h>
+#include <signal.h>
+#include <unistd.h>
+
+int execvpe(const char* file, char* const arguments[], char* const environment[]) {
+  int (*const next)(const char*, char* const[], char* const[]) =
+      (int (*)(const char*, char* const[], char* const[]))dlsym(RTLD_NEXT, "execvpe");
+  kill(getpid(), SIGTERM);
+  return next(file, arguments, environment);
+}
+END
+  cc -shared -fPIC "$work/early.c" -o "$work/early.so" -ldl
+  local status=0
+  LD_PRELOAD=$work/early.so timeout 300 "$build/tools/nxdrun" -n 2 true > "$work/out" 2>&1 < /dev/null || status=$?
+  [[ $status == 143 ]] && grep -q "rank 0 of 2 was ended by signal 15" "$work/out" ||
+    fail "a signal before a rank's program: exit code $status"
+}
 try_nxdrun() {
   expect_no_start "$work/no-program" "No such file or directory"
   expect_no_start "$work" "Permission denied"
+  expect_early_signal
   expect 1 "no launcher" "$program"
   run_with 3 nxdrun "$build/tools/nxdrun" -n 3
   expect_mlp nxdrun "$build/tools/nxdrun" -n 2

@@ -81,8 +81,22 @@ void send_event(int fd, EventKind kind, size_t number, int32_t value) {
   } while (n < 0 && errno == EINTR);
 }
 
+// A signal that comes before the program begins is for the program. A handler of the caller's would
+// take it here, and it would be lost.
+void drop_handlers() {
+  for (int number = 1; number < NSIG; ++number) {
+    struct sigaction action;
+    if (::sigaction(number, nullptr, &action) != 0) continue;
+    if (action.sa_handler == SIG_DFL || action.sa_handler == SIG_IGN) continue;
+    action.sa_flags = 0;
+    action.sa_handler = SIG_DFL;
+    ::sigaction(number, &action, nullptr);
+  }
+}
+
 [[noreturn]] void execute(const char* path, char* const* arguments, char* const* environment,
                           int report, pid_t parent) {
+  drop_handlers();
   sigset_t none;
   sigemptyset(&none);
   sigprocmask(SIG_SETMASK, &none, nullptr);
