@@ -102,11 +102,12 @@ static int64_t now_ms(void) {
 }
 
 /* A terminal signals all processes of its group, ranks among them. They are not to have it twice: a
- * second Ctrl-C means more than the first to many programs. */
+ * second Ctrl-C means more than the first to many programs. Its end is told to the
+ * session's leader alone. */
 static void forward(nxd_job_t* job, int signal_number, int sender) {
   int32_t size = 0, running = 0, code = 0;
   int64_t pid = 0;
-  if (sender == kOfProcess) {
+  if (sender == kOfProcess || (signal_number == SIGHUP && getsid(0) == getpid())) {
     nxd_job_kill(job, signal_number);
     return;
   }

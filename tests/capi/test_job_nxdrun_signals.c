@@ -1,5 +1,5 @@
-/* Signals that nxdrun gets: Ctrl-C of a terminal, one that is ignored from the start, and several
- * at once. Each rank has each of them once. */
+/* Signals that nxdrun gets: Ctrl-C of a terminal, the terminal's end, one that is ignored from the
+ * start, and several at once. Each rank has each of them once. */
 #include <pty.h>
 #include <signal.h>
 #include <stdio.h>
@@ -16,10 +16,11 @@
 #include "support/check.h"
 
 static char self[4096];
-static volatile sig_atomic_t interrupts, first_users, second_users;
+static volatile sig_atomic_t interrupts, hangups, first_users, second_users;
 
 static void count(int number) {
   if (number == SIGINT) ++interrupts;
+  if (number == SIGHUP) ++hangups;
   if (number == SIGUSR1) ++first_users;
   if (number == SIGUSR2) ++second_users;
 }
@@ -51,6 +52,11 @@ static int rank_of(const char* part) {
     if (atoi(getenv("RANK")) == 1) setsid(); /* the terminal does not signal it */
     be_ready();
     return comes_once(&interrupts) ? 0 : 10 + interrupts;
+  }
+  if (!strcmp(part, "hangup")) {
+    signal(SIGHUP, count);
+    be_ready();
+    return comes_once(&hangups) ? 0 : 40 + hangups;
   }
   if (!strcmp(part, "ignored")) {
     struct sigaction action;
@@ -102,6 +108,17 @@ static void of_a_terminal(void** state) {
   assert_int_equal(end_of(child, terminal), 0);
 }
 
+/* The kernel tells the session's leader alone, which nxdrun is, as under `ssh -t HOST nxdrun`. */
+static void end_of_a_terminal(void** state) {
+  (void)state;
+  int terminal = -1, status = -1;
+  const pid_t child = start("hangup", 0, &terminal);
+  close(terminal);
+  assert_int_equal(waitpid(child, &status, 0), child);
+  assert_true(WIFEXITED(status));
+  assert_int_equal(WEXITSTATUS(status), 0);
+}
+
 static void ignored_from_the_start(void** state) {
   (void)state;
   int terminal = -1;
@@ -124,8 +141,8 @@ int main(void) {
   const char* part = getenv("NXD_TEST_PART");
   if (part && getenv("RANK")) return rank_of(part);
   assert_true(readlink("/proc/self/exe", self, sizeof self - 1) > 0);
-  const struct CMUnitTest tests[] = {cmocka_unit_test(of_a_terminal),
-                                     cmocka_unit_test(ignored_from_the_start),
-                                     cmocka_unit_test(several_at_once)};
+  const struct CMUnitTest tests[] = {
+      cmocka_unit_test(of_a_terminal), cmocka_unit_test(end_of_a_terminal),
+      cmocka_unit_test(ignored_from_the_start), cmocka_unit_test(several_at_once)};
   return cmocka_run_group_tests(tests, NULL, NULL);
 }
