@@ -1,6 +1,9 @@
 # shellcheck shell=bash
 # The common part of script tests, which source it:  . "$(dirname "$0")/lib.sh"
 
+# Numbers with a point: awk and printf of bash read and write the user's decimal mark.
+export LC_ALL=C.UTF-8
+
 # Go's standard library is compiled once for all tests of all clones: its cache goes by content.
 export GOCACHE=${XDG_CACHE_HOME:-${HOME:-/tmp}/.cache}/nxd/go
 

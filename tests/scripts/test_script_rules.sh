@@ -43,6 +43,14 @@ chmod +x "$work/tree/build/bench/bench_step"
 if (cd / && "$work/tree/scripts/kill_saves") 2> "$work/out"; then echo "kill_saves runs without a program"; exit 1; fi
 grep -q "^$work/tree/build/examples/c/train_lm is missing" "$work/out" || { cat "$work/out"; exit 1; }
 
+# Numbers have a point in tests, whatever the user's language.
+if localedef -i de_DE -f UTF-8 "$work/de_DE.UTF-8" > /dev/null 2>&1; then
+  half=$(LOCPATH=$work LC_ALL=de_DE.UTF-8 bash -ec '. "$0"; echo 0.5 | awk "{ print \$1 * 3 }"' "$source/tests/scripts/lib.sh")
+  [[ $half == 1.5 ]] || { echo "three halves are $half in a test"; exit 1; }
+else
+  skip_part "script_rules by another decimal mark" "the locale de_DE cannot be made" "install locales"
+fi
+
 # "! command" alone never ends a script with set -e, unless it is the last one.
 cd "$source"
 mapfile -t scripts < <(grep -rlE '^#!.*\b(ba)?sh' scripts tests/scripts tests/consumers bench tools examples bindings \
