@@ -16,11 +16,19 @@ if(NXD_FUZZ)
   target_compile_options(nxd_flags INTERFACE -fsanitize=fuzzer-no-link)
 endif()
 
+# Where ccache can keep nothing, it ends with an error and so would each compilation: builders of packages have
+# no home.
 find_program(NXD_CCACHE ccache)
 if(NXD_CCACHE)
-  set(launcher sh ${PROJECT_SOURCE_DIR}/cmake/ccache_compile.sh ${NXD_CCACHE} ${PROJECT_SOURCE_DIR})
-  set(CMAKE_C_COMPILER_LAUNCHER ${launcher})
-  set(CMAKE_CXX_COMPILER_LAUNCHER ${launcher})
+  execute_process(COMMAND sh -c "d=$(\"$1\" --get-config cache_dir) && mkdir -p \"$d\" && test -w \"$d\"" sh ${NXD_CCACHE}
+    RESULT_VARIABLE without_ccache ERROR_QUIET)
+  if(without_ccache EQUAL 0)
+    set(launcher sh ${PROJECT_SOURCE_DIR}/cmake/ccache_compile.sh ${NXD_CCACHE} ${PROJECT_SOURCE_DIR})
+    set(CMAKE_C_COMPILER_LAUNCHER ${launcher})
+    set(CMAKE_CXX_COMPILER_LAUNCHER ${launcher})
+  else()
+    message(STATUS "ccache is left out, since it can keep nothing: set CCACHE_DIR")
+  endif()
 endif()
 
 find_package(Threads REQUIRED)

@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# A build without the engine links nothing with it, and installed programs find the libraries from wherever the
+# A build without the engine links nothing with it, one where ccache cannot keep anything goes without it, and installed programs find the libraries from wherever the
 # two are installed. A project of a user's that has this one as a directory of
 # its own gets the libraries by the names that find_package gives them, without tests, examples and packages
 # of ours, and keeps its own build type.
@@ -25,6 +25,13 @@ if grep -E -- '(-lnxd|libnxd\.so)( |$)' "$work/commands" | cut -c1-300; then
 fi
 grep -F '\$ORIGIN/../../../lib/some"' "$work/build/tools/cmake_install.cmake" > "$work/rpaths" ||
   { grep ORIGIN "$work/build/tools/cmake_install.cmake"; exit 1; }
+rm -rf "$work/build"
+
+CCACHE_DIR=/dev/null/cache configure "$source" -DNXD_BUILD_ENGINE=OFF -DNXD_UNITY=ON -DNXD_BUILD_TESTS=OFF -DNXD_BUILD_EXAMPLES=OFF
+if grep ccache "$work/commands" | cut -c1-300; then
+  echo "a build goes through a ccache that cannot keep anything"
+  exit 1
+fi
 rm -rf "$work/build"
 
 mkdir "$work/parent"
