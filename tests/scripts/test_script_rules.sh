@@ -43,6 +43,38 @@ chmod +x "$work/tree/build/bench/bench_step"
 if (cd / && "$work/tree/scripts/kill_saves") 2> "$work/out"; then echo "kill_saves runs without a program"; exit 1; fi
 grep -q "^$work/tree/build/examples/c/train_lm is missing" "$work/out" || { cat "$work/out"; exit 1; }
 
+# A script that is ended ends what it runs in the background, which a terminal's Ctrl-C does not reach.
+mkdir -p "$work/tree"/{bin,build-fuzz/tests/fuzz,tests/fuzz/corpus,build/tests}
+cp "$source"/scripts/{fuzz,finalizations} "$work/tree/scripts/"
+printf '#!/bin/sh\n' | tee "$work/tree/bin/clang++-14" > "$work/tree/scripts/build"
+printf '#!/bin/sh\necho $$ >> "$0.pids"\nexec sleep 1000\n' > "$work/tree/build/tests/finalizations"
+cp "$work/tree/build/tests/finalizations" "$work/tree/build-fuzz/tests/fuzz/fuzz_api_core"
+chmod +x "$work/tree"/{bin,scripts,build-fuzz/tests/fuzz}/* "$work/tree/build/tests/finalizations"
+# ends_all PROGRAM PROCESSES COMMAND...: once so many of the program's processes run.
+ends_all() {
+  local pids=$work/tree/$1.pids script process
+  PATH=$work/tree/bin:$PATH "${@:3}" > "$work/out" 2>&1 &
+  script=$!
+  for _ in {1..6000}; do
+    [[ ! -e $pids ]] || (($(wc -l < "$pids") < $2)) || break
+    sleep 0.01
+  done
+  kill "$script" 2> /dev/null || true
+  wait "$script" 2> /dev/null || true
+  [[ -e $pids ]] || { echo "$3 runs nothing:"; cat "$work/out"; exit 1; }
+  for process in $(< "$pids"); do
+    for _ in {1..1000}; do
+      kill -0 "$process" 2> /dev/null || continue 2
+      sleep 0.01
+    done
+    kill -KILL $(< "$pids") 2> /dev/null || true
+    echo "$3 leaves processes behind"
+    exit 1
+  done
+}
+ends_all build-fuzz/tests/fuzz/fuzz_api_core 1 "$work/tree/scripts/fuzz" api_core
+ends_all build/tests/finalizations 4 "$work/tree/scripts/finalizations" 1 addresses
+
 # Numbers have a point in tests, whatever the user's language.
 if localedef -i de_DE -f UTF-8 "$work/de_DE.UTF-8" > /dev/null 2>&1; then
   half=$(LOCPATH=$work LC_ALL=de_DE.UTF-8 bash -ec '. "$0"; echo 0.5 | awk "{ print \$1 * 3 }"' "$source/tests/scripts/lib.sh")
