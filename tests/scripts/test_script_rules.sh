@@ -43,6 +43,17 @@ chmod +x "$work/tree/build/bench/bench_step"
 if (cd / && "$work/tree/scripts/kill_saves") 2> "$work/out"; then echo "kill_saves runs without a program"; exit 1; fi
 grep -q "^$work/tree/build/examples/c/train_lm is missing" "$work/out" || { cat "$work/out"; exit 1; }
 
+# The demo takes a build that has its program, and otherwise makes one of its own.
+cp "$source/scripts/demo" "$work/tree/scripts/"
+printf '#!/bin/sh\n' > "$work/tree/scripts/deps"
+printf '#!/bin/sh\nbasename "$1"\n' > "$work/tree/scripts/build"
+chmod +x "$work/tree/scripts"/*
+for line in "build src/libnxd_core.so: phony" "build examples/c/train_lm: link"; do
+  echo "$line" > "$work/tree/build/build.ninja"
+  "$work/tree/scripts/demo" -b
+done > "$work/out"
+[[ $(< "$work/out") == "build-demo"$'\n'"build" ]] || { echo "the demo builds in:"; cat "$work/out"; exit 1; }
+
 # A script that is ended ends what it runs in the background, which a terminal's Ctrl-C does not reach.
 mkdir -p "$work/tree"/{bin,build-fuzz/tests/fuzz,tests/fuzz/corpus,build/tests}
 cp "$source"/scripts/{fuzz,finalizations} "$work/tree/scripts/"
