@@ -14,6 +14,11 @@ namespace nxd {
 // be the same and are not are INVALID_ARGUMENT with one message on all ranks. Groups that are null
 // or of one rank cost nothing, the others one small collective each.
 //
+// A group whose call fails, as where a rank of it makes another call in its place, ends this rank's
+// part at once: ranks of later groups wait. To reject the later calls would not end that, since the
+// rank of the other call does not come to them either, and it would wait for ranks that have failed
+// elsewhere.
+//
 // True if values of compare_within() are alike within this rank's parts, in their order.
 std::vector<bool> agree(const std::vector<ProcessGroup*>& groups, const Proposal& proposal);
 
