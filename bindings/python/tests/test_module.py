@@ -417,6 +417,33 @@ class Layers(unittest.TestCase):
 
         on_ranks(run, 2, {"tensor_parallel_size": 2})
 
+    def test_what_is_no_option_or_tensor_is_told_to_the_peers(self):
+        def run(context):
+            x, weight = nxd.tensor(np.ones((2, 8), "f4")), nxd.tensor(np.ones((4, 8), "f4"))
+            labels, bad = nxd.tensor(np.array([1, 2])), context.rank == 1
+            losses = (
+                lambda x, **wrong: nxd.parallel_cross_entropy(context, x, labels, **wrong),
+                lambda x, **wrong: nxd.linear_cross_entropy(context, x, weight, labels, **wrong))
+            mappings = (
+                lambda x: nxd.reduce_from_tensor_region(context, x),
+                lambda x: nxd.gather_from_tensor_region(context, x),
+                lambda x: nxd.gather_from_sequence_region(context, x),
+                lambda x: nxd.reduce_scatter_to_sequence_region(context, x))
+
+            def refused(call, array, options):
+                with self.assertRaises((AttributeError, TypeError, ValueError)) as caught:
+                    call(array if bad else x, **(options if bad else {}))
+                if not bad:
+                    self.assertIn("rank 1 rejected", str(caught.exception))
+                call(x)
+
+            for loss in losses:
+                refused(loss, x, {"smooth": 1})
+            for call in losses + mappings:
+                refused(call, [1], {})
+
+        on_ranks(run, 2, {"tensor_parallel_size": 2})
+
     def test_regions_and_losses(self):
         logits = np.random.default_rng(2).standard_normal((3, 8)).astype("f4")
         labels = np.array([1, 7, 4])
