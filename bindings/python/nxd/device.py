@@ -11,8 +11,8 @@ from nxd._handle import EngineHandle, Struct, drop_user_data, fill, get, read_st
     to_enum, user_data
 from nxd.autograd import give
 from nxd.data import DataLoader
-from nxd.enums import Device, GraphFormat, Status
-from nxd.errors import callback, check
+from nxd.enums import Device, GraphFormat
+from nxd.errors import callback, check, status_of
 from nxd.raw import engine, ffi
 from nxd.tensors import Tensor
 
@@ -80,7 +80,7 @@ class _Batches:
 
     def check(self, status: int) -> None:
         # One raised ahead waits until the batches before it have been taken.
-        if status == Status.USER and self.exception is not None:
+        if self.exception is not None and status == status_of(self.exception):
             exception, self.exception = self.exception, None
             raise exception
 

@@ -93,21 +93,33 @@ class _Kept(threading.local):
 _kept = _Kept()
 
 
-def keep_exception(kind: Any, value: BaseException | None, trace: TracebackType | None) -> None:
-    """The onerror of callbacks that give a status. An exception of a signal's handler on the way
-    into one comes here, too."""
+def keep_exception(kind: Any, value: BaseException | None, trace: TracebackType | None) -> int:
+    """The onerror of callbacks that give a status, which it returns. An exception of a signal's
+    handler on the way into one comes here, too."""
     _kept.exception = value
-    if value is not None:
-        core.nxd_set_last_error(Status.USER, _line(value))
+    if value is None:
+        return Status.USER
+    status = status_of(value)
+    core.nxd_set_last_error(status, _line(value))
+    return status
+
+
+def status_of(value: BaseException) -> int:
+    """The status that the library gets of a callback that raises."""
+    if isinstance(value, NxdError) and type(value) is not NxdError:
+        return value.status
+    return Status.USER
 
 
 def _line(value: BaseException) -> bytes:
-    """The text that peers get of an exception; one whose own text fails is named by its type."""
+    """The text that peers get of an exception; one whose own text fails is named by its type. That
+    of a call that failed is the library's own, so that it is known for the same failure."""
     try:
-        lines = traceback.format_exception_only(type(value), value)
+        line = value.message if isinstance(value, NxdError) else \
+            traceback.format_exception_only(type(value), value)[-1].strip()
     except Exception:
-        lines = [type(value).__name__]
-    return lines[-1].strip().replace("\0", "").encode("utf-8", "replace")
+        line = type(value).__name__
+    return line.replace("\0", "").encode("utf-8", "replace")
 
 
 def _print_exception(kind: Any, value: BaseException | None, trace: Any) -> None:
@@ -121,7 +133,8 @@ def _print_exception(kind: Any, value: BaseException | None, trace: Any) -> None
 def callback(name: str) -> Callable[[Callable[..., None]], Any]:
     """Makes a function one that the library calls, of the type that the header gives that name, or
     of that field, as "struct.field": of user_data, a handle of what Python gave it.
-    When it raises, the library gets USER, and the outermost call raises the same exception."""
+    When it raises, the library gets the status of a call that failed, or USER, and the outermost
+    call raises the same exception."""
     def make(function: Callable[..., None]) -> Any:
         owner, _, field = name.partition(".")
         signature = ffi.typeof(owner)
@@ -161,7 +174,7 @@ def info_from(struct: Any) -> ErrorInfo:
 def failure(status: int) -> BaseException:
     """The exception for a status that a call of this thread has just returned."""
     kept, _kept.exception = _kept.exception, None
-    if kept is not None and status == Status.USER:
+    if kept is not None and status == status_of(kept):
         return kept
     message = ffi.string(core.nxd_last_error()).decode("utf-8", "replace")
     info = ffi.new("nxd_error_info_t*", {"struct_size": ffi.sizeof("nxd_error_info_t")})

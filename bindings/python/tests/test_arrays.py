@@ -523,6 +523,20 @@ class Pipelines(unittest.TestCase):
 
         on_ranks(run, 2, {"pipeline_parallel_size": 2})
 
+    def test_error_of_a_call_in_a_stage(self):
+        """Its status is that of the run on all ranks."""
+        def run(context):
+            stage, pipeline = self.make(context)
+            if context.rank == 1:
+                stage.fail = nxd.OutOfMemory("no room")
+            with self.assertRaisesRegex(nxd.OutOfMemory, "no room") as caught:
+                pipeline.run()
+            self.assertIs(caught.exception is stage.fail, context.rank == 1)
+            stage.fail = None
+            self.assertAlmostEqual(pipeline.run(), 5.0)
+
+        on_ranks(run, 2, {"pipeline_parallel_size": 2})
+
     def test_schedules(self):
         schedule = nxd.PipelineSchedule.of_kind("zero_bubble", 2, 1, 4)
         tasks = [schedule.tasks(rank) for rank in range(2)]
