@@ -13,6 +13,7 @@
 #include "core/launch/launcher.h"
 #include "core/pjrt/pjrt_client.h"
 #include "core/pjrt/pjrt_search.h"
+#include "standard_output.h"
 #ifdef NXD_SELFTEST_ENGINE
 #include "selftest_llama.h"
 #endif
@@ -22,6 +23,7 @@ namespace {
 using nxd::HostMemory;
 using nxd::PjrtBuffer;
 
+constexpr char kName[] = "nxd-neuron-selftest";
 constexpr char kUsage[] =
     "usage: nxd-neuron-selftest [OPTION...] [PLUGIN]\n"
     "\n"
@@ -363,17 +365,17 @@ int main(int argc, char** argv) {
                           {"help", no_argument, nullptr, 'h'},
                           {nullptr, 0, nullptr, 0}};
   for (int c; (c = getopt_long(argc, argv, "eh", known, nullptr)) != -1;) {
-    if (c == 'e') return print_eager_losses();
+    if (c == 'e') return end_output(kName, print_eager_losses());
     if (c != 'h') return kWrongArguments;
     std::fputs(kUsage, stdout);
-    return 0;
+    return end_output(kName, 0);
   }
   if (argc - optind > 1) {
     std::fputs(kUsage, stderr);
     return kWrongArguments;
   }
   try {
-    return run_all(optind < argc ? argv[optind] : nxd::find_pjrt_plugin());
+    return end_output(kName, run_all(optind < argc ? argv[optind] : nxd::find_pjrt_plugin()));
   } catch (const nxd::Error& error) {
     std::fprintf(stderr, "skip: PJRT plug-in: %s\n", error.what());
     return kNoPlugin;

@@ -29,48 +29,50 @@ typedef struct plan_option {
   enum { FIGURE, NUMBER, WORD, FLAG } sort;
   size_t offset;
   double unit;
-  const char* words; /* of values 0, 1 and so on, as "f32 - bf16" */
-  int is_layout;     /* asks for one layout */
+  const char* words;                 /* of values 0, 1 and so on, as "f32 - bf16" */
+  enum { BOTH, SEARCH, LAYOUT } use; /* of the search alone, or asks for one layout */
 } option_t;
 
 #define PLACE(field) offsetof(settings_t, field)
 static const option_t options[] = {
-    {"ranks", "ranks of the whole world; by default 1", NUMBER, PLACE(search.world_size), 0, 0, 0},
+    {"ranks", "ranks of the whole world; by default 1", NUMBER, PLACE(search.world_size), 0, 0,
+     SEARCH},
     {"batch", "sequences of a step over all ranks; by default 8 for each", NUMBER, PLACE(batch), 0,
-     0, 0},
+     0, SEARCH},
     {"sequence", "tokens of a sequence; by default 512", NUMBER, PLACE(search.sequence_length), 0,
-     0, 0},
-    {"dtype", "f32 or bf16 (with F32 masters)", WORD, PLACE(search.dtype), 0, "f32 - bf16", 0},
+     0, BOTH},
+    {"dtype", "f32 or bf16 (with F32 masters)", WORD, PLACE(search.dtype), 0, "f32 - bf16", BOTH},
     {"max-virtual", "chunks of a rank that are tried; by default 4", NUMBER,
-     PLACE(search.max_virtual_size), 0, 0, 0},
-    {"top", "rows of the table; by default 10", NUMBER, PLACE(top), 0, 0, 0},
+     PLACE(search.max_virtual_size), 0, 0, SEARCH},
+    {"top", "rows of the table; by default 10", NUMBER, PLACE(top), 0, 0, SEARCH},
     {"measure", "measure products and copies on this host instead of taking defaults", FLAG,
-     PLACE(measure), 0, 0, 0},
-    {"ranks-per-host", "by default all", NUMBER, PLACE(machine.ranks_per_host), 0, 0, 0},
+     PLACE(measure), 0, 0, BOTH},
+    {"ranks-per-host", "by default all", NUMBER, PLACE(machine.ranks_per_host), 0, 0, BOTH},
     {"memory", "GiB of a rank; by default no bound", FIGURE, PLACE(machine.memory_bytes),
-     1073741824.0, 0, 0},
-    {"gemm-f32", "GFLOP/s of a rank", FIGURE, PLACE(machine.gemm_rate_f32), 1e9, 0, 0},
-    {"gemm-bf16", "GFLOP/s of a rank", FIGURE, PLACE(machine.gemm_rate_bf16), 1e9, 0, 0},
-    {"memory-bandwidth", "GB/s of a rank", FIGURE, PLACE(machine.memory_bandwidth), 1e9, 0, 0},
+     1073741824.0, 0, BOTH},
+    {"gemm-f32", "GFLOP/s of a rank", FIGURE, PLACE(machine.gemm_rate_f32), 1e9, 0, BOTH},
+    {"gemm-bf16", "GFLOP/s of a rank", FIGURE, PLACE(machine.gemm_rate_bf16), 1e9, 0, BOTH},
+    {"memory-bandwidth", "GB/s of a rank", FIGURE, PLACE(machine.memory_bandwidth), 1e9, 0, BOTH},
     {"host-bandwidth", "GB/s between ranks of a host", FIGURE, PLACE(machine.host_bandwidth), 1e9,
-     0, 0},
-    {"host-latency", "us", FIGURE, PLACE(machine.host_latency), 1e-6, 0, 0},
+     0, BOTH},
+    {"host-latency", "us", FIGURE, PLACE(machine.host_latency), 1e-6, 0, BOTH},
     {"link-bandwidth", "GB/s of a host to others", FIGURE, PLACE(machine.link_bandwidth), 1e9, 0,
-     0},
-    {"link-latency", "us", FIGURE, PLACE(machine.link_latency), 1e-6, 0, 0},
-    {"tp", "tensor-parallel ranks", NUMBER, PLACE(layout.tensor_parallel_size), 0, 0, 1},
-    {"pp", "pipeline ranks", NUMBER, PLACE(layout.pipeline_parallel_size), 0, 0, 1},
-    {"dp", "data-parallel ranks", NUMBER, PLACE(layout.data_parallel_size), 0, 0, 1},
-    {"virtual", "chunks of each rank", NUMBER, PLACE(layout.virtual_size), 0, 0, 1},
+     BOTH},
+    {"link-latency", "us", FIGURE, PLACE(machine.link_latency), 1e-6, 0, BOTH},
+    {"tp", "tensor-parallel ranks", NUMBER, PLACE(layout.tensor_parallel_size), 0, 0, LAYOUT},
+    {"pp", "pipeline ranks", NUMBER, PLACE(layout.pipeline_parallel_size), 0, 0, LAYOUT},
+    {"dp", "data-parallel ranks", NUMBER, PLACE(layout.data_parallel_size), 0, 0, LAYOUT},
+    {"virtual", "chunks of each rank", NUMBER, PLACE(layout.virtual_size), 0, 0, LAYOUT},
     {"schedule", "1f1b, interleaved, gpipe or zero-bubble", WORD, PLACE(layout.schedule), 0,
-     "default 1f1b interleaved gpipe zero-bubble", 1},
-    {"microbatches", "of each data-parallel rank", NUMBER, PLACE(layout.num_microbatches), 0, 0, 1},
-    {"microbatch-size", "sequences", NUMBER, PLACE(layout.microbatch_size), 0, 0, 1},
-    {"partition", "even or cost", WORD, PLACE(layout.partition), 0, "default even cost", 1},
-    {"zero", "shard the optimizer's state", FLAG, PLACE(layout.zero_stage), 0, 0, 1},
+     "default 1f1b interleaved gpipe zero-bubble", LAYOUT},
+    {"microbatches", "of each data-parallel rank", NUMBER, PLACE(layout.num_microbatches), 0, 0,
+     LAYOUT},
+    {"microbatch-size", "sequences", NUMBER, PLACE(layout.microbatch_size), 0, 0, LAYOUT},
+    {"partition", "even or cost", WORD, PLACE(layout.partition), 0, "default even cost", LAYOUT},
+    {"zero", "shard the optimizer's state", FLAG, PLACE(layout.zero_stage), 0, 0, LAYOUT},
     {"sequence-parallel", "slices of the sequence between layers", FLAG,
-     PLACE(layout.sequence_parallel), 0, 0, 1},
-    {"recompute", "keep the inputs of layers alone", FLAG, PLACE(layout.recompute), 0, 0, 1},
+     PLACE(layout.sequence_parallel), 0, 0, LAYOUT},
+    {"recompute", "keep the inputs of layers alone", FLAG, PLACE(layout.recompute), 0, 0, LAYOUT},
 };
 enum { N_OPTIONS = sizeof options / sizeof *options };
 
@@ -85,7 +87,7 @@ static void usage(FILE* out) {
       "\n",
       out);
   for (int i = 0; i < N_OPTIONS; ++i) {
-    if (options[i].is_layout && !options[i - 1].is_layout) fputs("\n  one layout:\n", out);
+    if (options[i].use == LAYOUT && options[i - 1].use != LAYOUT) fputs("\n  one layout:\n", out);
     fprintf(out, "  --%-18s %s\n", options[i].name, options[i].help);
   }
   fputs("  -h, --help           this text\n", out);
@@ -143,6 +145,7 @@ static int parse(int argc, char** argv, settings_t* settings) {
     const int wants = options[i].sort == FLAG ? no_argument : required_argument;
     known[i + 1] = (struct option){options[i].name, wants, NULL, FIRST + i};
   }
+  const option_t *of_search = NULL, *of_layout = NULL;
   for (int c; (c = getopt_long(argc, argv, "h", known, NULL)) != -1;) {
     if (c == 'h') return 1;
     if (c == '?') return -1;
@@ -152,7 +155,14 @@ static int parse(int argc, char** argv, settings_t* settings) {
               option->sort == WORD ? option->help : "a number above 0", optarg);
       return -1;
     }
-    settings->one_layout |= option->is_layout;
+    if (option->use == SEARCH) of_search = option;
+    if (option->use == LAYOUT) of_layout = option;
+  }
+  settings->one_layout = of_layout != NULL;
+  if (of_search && of_layout) {
+    fprintf(stderr, "nxdplan: --%s is of the search, and --%s asks for one layout\n",
+            of_search->name, of_layout->name);
+    return -1;
   }
   if (argc - optind == 1) {
     settings->config = argv[optind];

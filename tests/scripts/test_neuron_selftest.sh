@@ -31,6 +31,9 @@ if [[ -e $build/src/libnxd.so ]]; then
     NR == 1 { first = $1 } END { exit !(good == 10 && NR == 10 && last < 0.8 * first) }' "$work/out" ||
     fail "the recorded losses are not those of eager steps"
 fi
+# Output that is lost is no success.
+if "$selftest" --help > /dev/full 2> "$work/err"; then fail "no failure on a full disk"; fi
+grep -q 'nxd-neuron-selftest: cannot write' "$work/err" || fail "no word of a full disk"
 exits 2 one two
 exits 1 "$work/missing.so"
 says '^FAILED  plug-in: .*missing.so'

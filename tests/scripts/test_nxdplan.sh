@@ -36,6 +36,11 @@ refuses 2 '--ranks: expected a number above 0, got x' --ranks x "$config"
 refuses 2 '--dtype: expected f32 or bf16' --dtype f64 "$config"
 refuses 2 'no configuration was given'
 refuses 2 'expected one configuration' "$config" "$config"
+for option in '--ranks 4' '--batch 64' '--top 3' '--max-virtual 2'; do
+  read -ra arguments <<< "$option"
+  refuses 2 "${option% *} is of the search, and --tp asks for one layout" "${arguments[@]}" --tp 2 "$config"
+  refuses 2 "${option% *} is of the search, and --zero asks for one layout" --zero "${arguments[@]}" "$config"
+done
 refuses 1 'No such file' "$work/missing.json"
 refuses 1 'world_size: expected 1 to 65536' --ranks 65537 "$config"
 refuses 1 '9 ranks and num_kv_heads 4 need num_heads of at least 12, got 8' --tp 9 "$config"
