@@ -1,8 +1,10 @@
 #include "core/base/philox.h"
 
+#include <cfloat>
 #include <cmath>
 #include <type_traits>
 
+#include "core/base/dtype.h"
 #include "core/base/hash.h"
 #include "core/base/normal_terms.h"
 
@@ -149,8 +151,12 @@ uint16_t RandomSite::word16(uint64_t index) const {
 
 void RandomSite::fill_uniform(nxd_dtype_t dtype, void* out, uint64_t first, size_t count,
                               double low, double high) const {
-  check_argument(std::isfinite(low) && std::isfinite(high) && low <= high,
-                 "low, high: expected finite bounds in order, got ", low, " and ", high);
+  // Their distance, too: beyond it values are those of no interval.
+  const double most = dtype == NXD_DTYPE_F32 ? FLT_MAX : DBL_MAX;
+  check_argument(
+      std::abs(low) <= most && std::abs(high) <= most && low <= high && high - low <= DBL_MAX,
+      "low, high: expected bounds in order that ", dtype_name(dtype),
+      " has, no more apart than an f64 can say, got ", low, " and ", high);
   dispatch(dtype, out, count, [&]<class T>(T* values) {
     for (size_t i = 0; i < count;) {
       const uint64_t index = first + i;

@@ -204,6 +204,14 @@ void test_bad_arguments(void**) {
   refused([&] { site.fill_uniform(NXD_DTYPE_F32, nullptr, 0, 2, 0, 1); }, "out");
   refused([&] { site.fill_uniform(NXD_DTYPE_F32, f, 0, 2, 1, 0); }, "low, high");
   refused([&] { site.fill_uniform(NXD_DTYPE_F32, f, 0, 2, 0, NAN); }, "low, high");
+  refused([&] { site.fill_uniform(NXD_DTYPE_F32, f, 0, 2, NAN, 1); }, "low, high");
+  // Values that no float has, and a distance that no double has.
+  double d[2];
+  refused([&] { site.fill_uniform(NXD_DTYPE_F32, f, 0, 2, 0, 1e39); }, "low, high");
+  refused([&] { site.fill_uniform(NXD_DTYPE_F32, f, 0, 2, -1e39, 0); }, "low, high");
+  refused([&] { site.fill_uniform(NXD_DTYPE_F64, d, 0, 2, -1.7e308, 1.7e308); }, "low, high");
+  site.fill_uniform(NXD_DTYPE_F32, f, 0, 2, -3e38, 3e38);
+  site.fill_uniform(NXD_DTYPE_F64, d, 0, 2, 0, 1.7e308);
   refused([&] { site.fill_normal(NXD_DTYPE_F32, f, 0, 2, 0, -1); }, "deviation");
   refused([&] { site.fill_normal(NXD_DTYPE_I32, f, 0, 2, 0, 1); }, "dtype");
   refused([&] { site.fill_bernoulli(b, 0, 2, 1.5); }, "probability");
