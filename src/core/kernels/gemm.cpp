@@ -292,21 +292,29 @@ bool has_bf16_matmul() {
   return has;
 }
 
+// Runs a product, whose failure in oneDNN is an error of the library's.
+template <class Run>
+void translated(const GemmArgs& args, const Run& run) {
+  try {
+    run();
+  } catch (const dnnl::error& error) {
+    const auto status =
+        error.status == dnnl_out_of_memory ? NXD_ERROR_OUT_OF_MEMORY : NXD_ERROR_INTERNAL;
+    fail(status, "gemm of ", args.m, " x ", args.n, " x ", args.k, ": oneDNN says ", error.what());
+  }
+}
+
 // A product on this thread alone.
 void run_here(const Product& args) {
   const OneThread one;
-  try {
+  translated(args, [&] {
     ThreadState& state = thread_state();
     if (args.in_dtype == NXD_DTYPE_BF16 && !has_bf16_matmul()) {
       run_widened(state, args);
     } else {
       run_dense(state, args);
     }
-  } catch (const dnnl::error& error) {
-    const auto status =
-        error.status == dnnl_out_of_memory ? NXD_ERROR_OUT_OF_MEMORY : NXD_ERROR_INTERNAL;
-    fail(status, "gemm of ", args.m, " x ", args.n, " x ", args.k, ": oneDNN says ", error.what());
-  }
+  });
 }
 
 bool has(dnnl_cpu_isa_t isa) { return (dnnl_get_effective_cpu_isa() & isa) == isa; }
@@ -371,8 +379,12 @@ double measure_gemm_peak(nxd_dtype_t dtype, int64_t n) {
   args.c = fill(c);
   args.in_dtype = args.out_dtype = dtype;
   // The matmul that others would call, whatever gemm() chooses; gemm() where there is none.
-  const bool plain = dtype == NXD_DTYPE_F32 || has_bf16_matmul();
-  const auto run = [&] { plain ? run_primitive(thread_state(), args, false) : gemm(args); };
+  const auto run = [&] {
+    translated(args, [&] {
+      const bool plain = dtype == NXD_DTYPE_F32 || has_bf16_matmul();
+      plain ? run_primitive(thread_state(), args, false) : gemm(args);
+    });
+  };
   std::vector<double> seconds;
   double total = 0;
   run();
