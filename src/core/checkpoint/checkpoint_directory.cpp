@@ -124,7 +124,15 @@ std::unique_ptr<DirectoryLock> CheckpointDirectory::begin(int64_t step) const {
   make_directories(root_);
   auto lock = std::make_unique<DirectoryLock>(root_);
   for (const std::string& entry : entries_of(root_)) {
-    if (is_leftover(entry)) remove_tree(root_ + "/" + entry);
+    if (!is_leftover(entry)) continue;
+    const std::string path = root_ + "/" + entry;
+    if (!entry.ends_with(kAside)) {
+      remove_tree(path);
+      continue;
+    }
+    // The job ended between the two: what was there before is the only one of its step.
+    const std::string before = path.substr(0, path.size() - kAside.size());
+    if (has_entry(before) || !try_rename(path, before)) remove_tree(path);
   }
   make_directory(partial_path(step));
   return lock;
@@ -135,8 +143,15 @@ void CheckpointDirectory::place(int64_t step) const {
   synchronise_directory(partial);
   if (!has_entry(published)) return rename_path(partial, published);
   // The old one leaves the partial one's place at once: it would be published if what follows fails
-  // and the caller tries again.
-  if (try_exchange(partial, published)) return rename_path(partial, removed_path(step));
+  // and the caller tries again. Where it cannot leave, nothing has changed.
+  if (try_exchange(partial, published)) {
+    try {
+      return rename_path(partial, removed_path(step));
+    } catch (...) {
+      if (!try_exchange(partial, published)) log(NXD_LOG_WARN, partial, " is an older checkpoint");
+      throw;
+    }
+  }
   remove_tree(published);
   rename_path(partial, published);
 }

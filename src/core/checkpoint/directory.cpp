@@ -15,6 +15,7 @@
 #include <utility>
 
 #include "core/base/above_stdio.h"
+#include "core/base/log.h"
 #include "core/base/open_directory.h"
 #include "core/checkpoint/file.h"
 
@@ -48,8 +49,18 @@ void synchronise_as(const std::string& path, int flags) {
 
 void make_directories(const std::string& path) {
   std::error_code error;
+  std::vector<std::string> missing;
+  for (fs::path at = path; !at.empty() && !has_entry(at); at = at.parent_path()) {
+    missing.push_back(at);
+  }
   fs::create_directories(path, error);
   check_io(error, path, "create the directory");
+  for (const std::string& made : missing) {
+    const std::string parent = fs::path(made).parent_path();
+    const std::string above = parent.empty() ? "." : parent;
+    // One that nobody may list, such as a drop box, cannot be opened for it.
+    if (::access(above.c_str(), R_OK) == 0) synchronise_directory(above);
+  }
 }
 
 void make_directory(const std::string& path) {
@@ -102,7 +113,12 @@ bool try_exchange(const std::string& a, const std::string& b) {
   // A file system without exchange, such as NFS.
   const std::string aside = b + std::string(kAside);
   rename_path(b, aside);
-  rename_path(a, b);
+  try {
+    rename_path(a, b);
+  } catch (...) {
+    if (!try_rename(aside, b)) log(NXD_LOG_ERROR, b, " is left under the name ", aside);
+    throw;
+  }
   rename_path(aside, a);
   return true;
 }

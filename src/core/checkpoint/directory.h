@@ -9,6 +9,7 @@
 namespace nxd {
 
 // Operations on directories; failures are IO and name the path.
+// With those above it that are missing. The names of new ones survive a crash of the machine.
 void make_directories(const std::string& path);
 void make_directory(const std::string& path);
 // Names of what it contains, but "." and "..", sorted.

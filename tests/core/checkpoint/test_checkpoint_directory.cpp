@@ -5,6 +5,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <atomic>
 #include <cerrno>
 #include <cstring>
@@ -23,6 +24,7 @@ namespace {
 
 enum class Failing { kNothing, kRemoval, kSynchronisation, kReading, kDirectoryCalls };
 std::atomic<Failing> failing = Failing::kNothing;
+std::vector<ino_t> synchronised;  // directories
 
 bool fails(Failing what) {
   if (failing != what) return false;
@@ -62,6 +64,8 @@ int unlinkat(int directory, const char* path, int flags) noexcept {
 
 int fsync(int fd) {
   static auto* system = next<int(int)>("fsync");
+  struct stat status {};
+  if (::fstat(fd, &status) == 0 && S_ISDIR(status.st_mode)) synchronised.push_back(status.st_ino);
   return fails(Failing::kSynchronisation) || is_directory_without_call(fd) ? -1 : system(fd);
 }
 
@@ -211,6 +215,53 @@ void a_name_that_is_not_on_the_disk(void**) {
   assert_int_equal(entries, 1);
 }
 
+// The old one cannot leave, for something has its place: the new one is not published, and a second
+// try publishes no older one.
+void an_old_one_that_cannot_leave(void**) {
+  const nxd_test::TempDir dir;
+  const CheckpointDirectory directory(dir.path() + "/run");
+  save(directory, 5, "old");
+  const auto lock = write(directory, 5, "new");
+  const std::string taken = directory.root() + "/.step-000000000005.removed";
+  fs::create_directories(taken + "/by");
+  assert_int_equal(status_of(Failing::kNothing, [&] { directory.place(5); }), NXD_ERROR_IO);
+  assert_string_equal(read(directory.published_path(5) + kFile).c_str(), "old");
+  assert_string_equal(read(directory.partial_path(5) + kFile).c_str(), "new");
+  fs::remove_all(taken);
+  directory.place(5);
+  assert_string_equal(read(directory.published_path(5) + kFile).c_str(), "new");
+}
+
+// A job that ended while it exchanged two on a file system without a call for it.
+void one_that_was_put_aside(void**) {
+  const nxd_test::TempDir dir;
+  const CheckpointDirectory directory(dir.path() + "/run");
+  save(directory, 5, "old");
+  const std::string aside = directory.published_path(5) + std::string(nxd::kAside);
+  fs::rename(directory.published_path(5), aside);
+  static_cast<void>(directory.begin(6));
+  assert_true(directory.newest() == 5);
+  assert_false(fs::exists(aside));
+  // Where the new one had come to its place the old one is gone.
+  fs::create_directories(aside);
+  static_cast<void>(write(directory, 5, "new"));
+  assert_false(fs::exists(aside));
+  assert_string_equal(read(directory.published_path(5) + kFile).c_str(), "old");
+}
+
+// The names of directories that are made for it outlive the machine's crash.
+void new_directories(void**) {
+  const nxd_test::TempDir dir;
+  synchronised.clear();
+  const auto lock = CheckpointDirectory(dir.path() + "/a/b").begin(1);
+  const auto has = [](const std::string& path) {
+    struct stat status {};
+    assert_int_equal(::stat(path.c_str(), &status), 0);
+    return std::count(synchronised.begin(), synchronised.end(), status.st_ino) == 1;
+  };
+  assert_true(has(dir.path()) && has(dir.path() + "/a"));
+}
+
 // Whatever has the name of the step is replaced: a directory without a manifest, a file, a link
 // that leads nowhere.
 void foreign_entries_are_replaced(void**) {
@@ -324,6 +375,9 @@ int main() {
       cmocka_unit_test(a_file_system_without_calls_for_directories),
       cmocka_unit_test(a_second_try_publishes_nothing_older),
       cmocka_unit_test(a_name_that_is_not_on_the_disk),
+      cmocka_unit_test(an_old_one_that_cannot_leave),
+      cmocka_unit_test(one_that_was_put_aside),
+      cmocka_unit_test(new_directories),
       cmocka_unit_test(foreign_entries_are_replaced),
       cmocka_unit_test(a_lock_that_is_no_file),
       cmocka_unit_test(a_lock_of_another_user),
