@@ -86,7 +86,7 @@ NXD_API nxd_status_t nxd_context_options_init(nxd_context_options_t* options, si
 
 /** [collective: world] Joins the world, and waits until all ranks have joined.
  *
- *  @param options      NULL: from the environment.
+ *  @param options      NULL: from the environment. A struct_size that is none tells no peer.
  *  @param[out] out_ctx the caller destroys it.
  *  @return NXD_OK; INVALID_ARGUMENT (rank, size, address, or ranks that disagree); TIMEOUT (a rank
  *          did not come, its number is in the message); PEER_LOST (a rank gave up, or was given bad

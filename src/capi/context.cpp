@@ -45,10 +45,13 @@ nxd_status_t nxd_context_options_init(nxd_context_options_t* options, size_t siz
 
 nxd_status_t nxd_context_create(const nxd_context_options_t* options, nxd_context_t** out_ctx) {
   return guard([&] {
-    auto& out = output(out_ctx, "out_ctx");
+    if (out_ctx) *out_ctx = nullptr;
+    // A struct that cannot be read names no world whose ranks could be told.
+    const ContextOptions known = resolve(read_options(options, kContextDefaults, "options"));
+    Context::or_reject(known, [&] { output(out_ctx, "out_ctx"); });
     auto handle = std::make_unique<nxd_context>();
-    handle->value = Context::create(resolve(read_options(options, kContextDefaults, "options")));
-    out = handle.release();
+    handle->value = Context::create(known);
+    *out_ctx = handle.release();
   });
 }
 

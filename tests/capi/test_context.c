@@ -22,13 +22,13 @@ typedef struct {
   nxd_context_options_t options;
   nxd_status_t expected;
   const char* part;
-  int then_finalize;
+  int then_finalize, has_no_output;
 } joiner_t;
 
 static void* join_world(void* arg) {
   joiner_t* j = arg;
   nxd_context_t* ctx = NULL;
-  const nxd_status_t status = nxd_context_create(&j->options, &ctx);
+  const nxd_status_t status = nxd_context_create(&j->options, j->has_no_output ? NULL : &ctx);
   if (j->expected != NXD_OK) {
     nxd_test_refused(__FILE__, __LINE__, "nxd_context_create", status, j->expected, j->part);
     NXD_TEST_CHECK(ctx == NULL);
@@ -195,14 +195,16 @@ static void bad_options(void** state) {
   (void)state;
   nxd_store_t* store = local_store();
   for (int bad = 0; bad < 2; ++bad) {
-    for (int what = 0; what < 3; ++what) {
+    for (int what = 0; what < 4; ++what) {
+      static const char* const parts[] = {"transport", "timeout_ms", "plain_kernels", "out_ctx"};
       joiner_t j[] = {joiner(0, 2, store), joiner(1, 2, store)};
       nxd_context_options_t* options = &j[bad].options;
       if (what == 0) options->transport = 99;
       if (what == 1) options->timeout_ms = -1;
       if (what == 2) options->plain_kernels = 7;
+      if (what == 3) j[bad].has_no_output = 1;
       j[bad].expected = NXD_ERROR_INVALID_ARGUMENT;
-      j[bad].part = what == 0 ? "transport" : what == 1 ? "timeout_ms" : "plain_kernels";
+      j[bad].part = parts[what];
       j[1 - bad].expected = NXD_ERROR_PEER_LOST;
       j[1 - bad].part = bad ? "rank 1 left before all ranks" : "rank 0 left before all ranks";
       run(j, 2);
