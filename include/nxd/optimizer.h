@@ -287,7 +287,8 @@ NXD_API nxd_status_t nxd_optimizer_get_state_bytes(nxd_optimizer_t* optimizer, u
  *  exp_avg_sq, momentum, state0 and so on, or master, which is the parameter's value where that was
  *  written from outside since the last update. Updates, hyperparameters of groups and the
  *  schedule are in the metadata. Crash-safe.
- *  @return the same on all ranks: NXD_OK; INVALID_ARGUMENT; UNSUPPORTED (a ddp over buffers that
+ *  @return the same on all ranks: NXD_OK; INVALID_ARGUMENT (also of stages whose hyperparameters or
+ *          schedules differ, since a file has one); UNSUPPORTED (a ddp over buffers that
  *          are parts of a model, see nxd_ddp_create_buffers); IO; TIMEOUT; PEER_LOST.
  *  @since 0.1 */
 NXD_API nxd_status_t nxd_optimizer_save(nxd_optimizer_t* optimizer, const char* path);

@@ -1,7 +1,10 @@
 // A model that nxd_pp_create has cut keeps the shapes, dtypes and ties of its parameters: calls
 // that would change them are refused on all ranks, before anything has changed.
+#include <filesystem>
+
 #include "capi/callback_model.h"
 #include "capi/pipeline_support.h"
+#include "support/temp_dir.h"
 
 #include "support/check.h"
 
@@ -207,6 +210,29 @@ void traces_that_fail(void**) {
   });
 }
 
+// Stages have optimizers of their own, whose settings a file has once.
+void settings_that_differ(void**) {
+  const TempDir directory;
+  const std::string path = directory.path() + "/state.safetensors";
+  on_pipeline_ranks({1, 2, 1}, [&](nxd_context_t* ctx, int rank) {
+    const Module model = two_pairs(ctx);
+    const Pipeline pp = cut(model.get());
+    if (!pp) return;
+    nxd_optimizer_t* optimizer = nullptr;
+    nxd_sgd_options_t sgd = NXD_SGD_OPTIONS_INIT;
+    sgd.learning_rate = rank == 0 ? 0.5 : 0.25;
+    NXD_TEST_OK(nxd_optimizer_create_sgd(local_module(pp.get()), &sgd, &optimizer));
+    train(pp.get());
+    NXD_TEST_OK(nxd_optimizer_step(optimizer, nullptr, nullptr));
+    NXD_TEST_REFUSED(nxd_optimizer_save(optimizer, path.c_str()), NXD_ERROR_INVALID_ARGUMENT,
+                     "expected the same on all ranks that share the file");
+    NXD_TEST_CHECK(!std::filesystem::exists(path));
+    NXD_TEST_OK(nxd_optimizer_set_learning_rate(optimizer, 0.125));
+    NXD_TEST_OK(nxd_optimizer_save(optimizer, path.c_str()));
+    nxd_optimizer_destroy(optimizer);
+  });
+}
+
 // The order that is right: padded, then cut, the model has the loss of one that has no padding.
 void padded_before(void**) {
   on_pipeline_ranks({2, 2, 1}, [](nxd_context_t* ctx, int) {
@@ -248,6 +274,6 @@ int main(void) {
       cmocka_unit_test(shapes_stay),      cmocka_unit_test(ranks_that_differ),
       cmocka_unit_test(complex_values),   cmocka_unit_test(batches_that_differ),
       cmocka_unit_test(traces_that_fail), cmocka_unit_test(padded_before),
-      cmocka_unit_test(rejected_cuts)};
+      cmocka_unit_test(rejected_cuts),    cmocka_unit_test(settings_that_differ)};
   return cmocka_run_group_tests(tests, nullptr, nullptr);
 }

@@ -6,6 +6,7 @@
 #include "core/agree/agree.h"
 #include "core/base/dtype.h"
 #include "core/base/exchange_record.h"
+#include "core/checkpoint/file_metadata.h"
 
 namespace nxd {
 namespace {
@@ -71,7 +72,7 @@ Contents contents_of(ProcessGroup* pipeline, const std::vector<StageTensor>& ten
     }
     while (!in.done()) {
       const std::string key = in.string();
-      contents.metadata.emplace(key, in.string());
+      add_metadata(contents.metadata, key, in.string());
     }
     ++stage;
   }

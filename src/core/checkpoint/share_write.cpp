@@ -12,6 +12,7 @@
 #include "core/base/exchange_record.h"
 #include "core/base/printable.h"
 #include "core/checkpoint/checksum.h"
+#include "core/checkpoint/file_metadata.h"
 #include "core/checkpoint/share_index.h"
 
 namespace nxd {
@@ -165,7 +166,7 @@ class SharePlan {
   SharePlan(const std::string& path, const std::vector<Brought>& all, size_t ranks_of_stage)
       : written_(all.size()) {
     for (size_t rank = 0; rank < all.size(); ++rank) {
-      for (const auto& [key, value] : all[rank].metadata) index_.metadata.emplace(key, value);
+      for (const auto& [key, value] : all[rank].metadata) add_metadata(index_.metadata, key, value);
       for (size_t i = 0; i < all[rank].places.size(); ++i) {
         if (take(all[rank].places[i], static_cast<int>(rank / ranks_of_stage))) {
           written_[rank].push_back(i);

@@ -476,7 +476,8 @@ extern "C" {
     /// exp_avg_sq, momentum, state0 and so on, or master, which is the parameter's value where that was
     /// written from outside since the last update. Updates, hyperparameters of groups and the
     /// schedule are in the metadata. Crash-safe.
-    /// @return the same on all ranks: NXD_OK; INVALID_ARGUMENT; UNSUPPORTED (a ddp over buffers that
+    /// @return the same on all ranks: NXD_OK; INVALID_ARGUMENT (also of stages whose hyperparameters or
+    /// schedules differ, since a file has one); UNSUPPORTED (a ddp over buffers that
     /// are parts of a model, see nxd_ddp_create_buffers); IO; TIMEOUT; PEER_LOST.
     /// @since 0.1
     pub fn nxd_optimizer_save(optimizer: *mut nxd_optimizer_t, path: *const c_char) -> nxd_status_t;
