@@ -240,6 +240,11 @@ void several_ranks(nxd_context_t* ctx, int rank, int size, void* user_data) {
     }
     // Ranks that differ.
     NXD_TEST_REFUSED(save(function, ctx, same, named, &options), kArgument, "one of its own");
+    // Other spellings of one file.
+    const std::string spelled =
+        directory + std::string(static_cast<size_t>(rank) + 1, '/') + "./all";
+    NXD_TEST_REFUSED(save(function, ctx, spelled, named, &options), kArgument, "one of its own");
+    NXD_TEST_OK(save(function, ctx, rank == 0 ? same : directory + "//same", named));
     NXD_TEST_REFUSED(save(function, ctx, own, named, rank == 1 ? &options : nullptr), kArgument,
                      "the same master_only");
     options.each_host = 1;

@@ -2,9 +2,11 @@
 
 #include <ATen/ATen.h>
 
+#include <filesystem>
 #include <set>
 
 #include "core/agree/agree.h"
+#include "core/base/absolute_path.h"
 #include "core/base/exchange_record.h"
 #include "core/base/printable.h"
 #include "core/base/suggestions.h"
@@ -39,6 +41,13 @@ bool writes(const Context& context, const SaveOptions& options) {
   return context.rank() == 0 || (options.each_host && context.local_rank() == 0);
 }
 
+// The file of a path, however it is spelled; links are not followed. Ranks that share a file may
+// have other working directories.
+std::string identity_of(const std::string& path, bool is_shared) {
+  const std::filesystem::path whole = is_shared ? path : absolute_path(path);
+  return whole.lexically_normal().string();
+}
+
 // All ranks come to the same answer.
 void compare_options(const Context& context, const std::string& path, const SaveOptions& options,
                      const Outcome& ready) {
@@ -46,23 +55,27 @@ void compare_options(const Context& context, const std::string& path, const Save
   own.number(options.master_only ? 1 : 0);
   own.number(options.each_host ? 1 : 0);
   own.string(path);
+  const Outcome named = Outcome::of(context.rank(), [&] {
+    ready.rethrow();
+    own.string(identity_of(path, options.master_only));
+  });
   std::set<std::string> paths;
-  std::string first;
+  std::string first, first_identity;
   int rank = 0;
-  for (const std::string& bytes : gather_texts(context.world().get(), own.take(), ready)) {
+  for (const std::string& bytes : gather_texts(context.world().get(), own.take(), named)) {
     RecordReader in(bytes);
     const bool same_kind = in.number() == (options.master_only ? 1 : 0);
     const bool same_hosts = in.number() == (options.each_host ? 1 : 0);
     check_argument(same_kind && same_hosts, "options: expected the same master_only and each_host ",
                    "on all ranks, rank ", rank, " has others");
-    const std::string other = in.string();
-    check_argument(options.master_only || paths.insert(other).second, "path: expected one of its ",
-                   "own for each rank without master_only, rank ", rank, " has ", printable(other),
-                   ", as another rank does");
-    if (rank == 0) first = other;
-    check_argument(!options.master_only || other == first, "path: expected the same on all ranks ",
-                   "with master_only, got ", printable(first), " on rank 0 and ", printable(other),
-                   " on rank ", rank);
+    const std::string other = in.string(), identity = in.string();
+    check_argument(options.master_only || paths.insert(identity).second,
+                   "path: expected one of its ", "own for each rank without master_only, rank ",
+                   rank, " has ", printable(other), ", as another rank does");
+    if (rank == 0) first = other, first_identity = identity;
+    check_argument(!options.master_only || identity == first_identity,
+                   "path: expected the same on all ranks ", "with master_only, got ",
+                   printable(first), " on rank 0 and ", printable(other), " on rank ", rank);
     ++rank;
   }
 }
