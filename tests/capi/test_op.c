@@ -389,6 +389,32 @@ static void sizes_that_do_not_fit(void** state) {
   nxd_tensor_destroy(two);
 }
 
+/* It asserts these, as if nobody could give others. */
+static void values_that_are_asserted(void** state) {
+  (void)state;
+  nxd_tensor_t* x = vector_i64(2, (const int64_t[]){1, 2});
+  nxd_op_t* op = NULL;
+  static const char* const losses[] = {"mse_loss", "l1_loss", "smooth_l1_loss"};
+  for (size_t i = 0; i < 3; ++i) {
+    OK(nxd_op_create(losses[i], "", &op));
+    OK(nxd_op_set_tensor(op, "self", x));
+    OK(nxd_op_set_tensor(op, "target", x));
+    for (int64_t wrong = -1; wrong <= 3; wrong += 4) {
+      OK(nxd_op_set_int(op, "reduction", wrong));
+      REFUSED(nxd_op_run(op), NXD_ERROR_INVALID_ARGUMENT, "argument reduction: expected 0 (none)");
+    }
+    nxd_op_destroy(op);
+  }
+  OK(nxd_op_create("sort", "stable", &op));
+  OK(nxd_op_set_tensor(op, "self", x));
+  OK(nxd_op_set_tensor(op, "stable", NULL));
+  REFUSED(nxd_op_run(op), NXD_ERROR_INVALID_ARGUMENT, "argument stable: expected a boolean");
+  OK(nxd_op_set_bool(op, "stable", 1));
+  OK(nxd_op_run(op));
+  nxd_op_destroy(op);
+  nxd_tensor_destroy(x);
+}
+
 int main(void) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(softmax_with_a_dimension_and_a_dtype),
@@ -404,6 +430,7 @@ int main(void) {
       cmocka_unit_test(operators_run_on_many_threads),
       cmocka_unit_test(numbers_that_do_not_fit),
       cmocka_unit_test(sizes_that_do_not_fit),
+      cmocka_unit_test(values_that_are_asserted),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,5 +1,7 @@
 #include "engine/ops/op_call.h"
 
+#include <ATen/core/Reduction.h>
+
 #include "core/base/suggestions.h"
 #include "engine/ops/autocast.h"
 #include "engine/ops/written_views.h"
@@ -48,6 +50,17 @@ c10::IValue list_of(const Values& values) {
   list.reserve(values.size());
   for (const auto& value : values) list.push_back(T(value));
   return c10::IValue(std::move(list));
+}
+
+// Values that libtorch asserts and does not check, as if a caller could not give others.
+void check_value(const c10::Argument& argument, const c10::IValue& value) {
+  if (argument.name() == "reduction" && value.isInt()) {
+    check_argument(value.toInt() >= at::Reduction::None && value.toInt() < at::Reduction::END,
+                   "argument reduction: expected 0 (none), 1 (mean) or 2 (sum), got ",
+                   value.toInt());
+  }
+  check_argument(argument.name() != "stable" || !value.isNone(),
+                 "argument stable: expected a boolean, got None (NULL)");
 }
 
 }  // namespace
@@ -214,6 +227,7 @@ void OpCall::run() {
       stack.push_back(*arguments[i].default_value());
     }
   }
+  for (size_t i = 0; i < stack.size(); ++i) check_value(arguments[i], stack[i]);
   // An operator that writes to an argument would write to the cast's copy of it.
   if (autocast_dtype() != NXD_DTYPE_INVALID && !schema_.is_mutable()) {
     cast_arguments(cast_policy(schema_.name(), lists_of(stack)), stack);
