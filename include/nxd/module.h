@@ -139,8 +139,9 @@ NXD_API nxd_status_t nxd_module_share_buffer(nxd_module_t* root, const char* nam
                                              nxd_tensor_t** out_tensor);
 
 /** [local] Makes a parameter of one module stand for another's as well; the first is the owner,
- *  and the second name leads to it. So do handles that were lent on the second's parameter before,
- *  and on its tensor.
+ *  and the second name leads to it, with all names that were tied to the second. So do handles
+ *  that were lent on the second's parameter before, and on its tensor. Initial values and files
+ *  have the owner's name, wherever it stands in the tree.
  *
  *  @param root         module that both paths start at.
  *  @param owner_path   such as "embed.weight".

@@ -193,9 +193,10 @@ nxd_status_t nxd_module_tie(nxd_module_t* root, const char* owner_path, const ch
   return guard([&] {
     Module& self = unwrap(root, "root");
     const std::string owner = unwrap_text(owner_path, "owner_path");
-    const std::shared_ptr<void> lent =
-        tie(self.shared_from_this(), owner, unwrap_text(alias_path, "alias_path"));
-    if (lent) static_cast<ParameterHandles*>(lent.get())->follow(*find_parameter(self, owner));
+    for (const std::shared_ptr<void>& lent :
+         tie(self.shared_from_this(), owner, unwrap_text(alias_path, "alias_path"))) {
+      if (lent) static_cast<ParameterHandles*>(lent.get())->follow(*find_parameter(self, owner));
+    }
   });
 }
 

@@ -1,4 +1,4 @@
-// Modules of the caller's own, names and ties, gradient hooks, freezing, whole parameters, and what
+// Modules of the caller's own, names, gradient hooks, freezing, whole parameters, and what
 // lives how long.
 #include "support/tensor.h"
 
@@ -246,44 +246,6 @@ void names(nxd_context_t* ctx, int, int, void*) {
 }
 
 void test_names(void**) { nxd_test_run_ranks(1, 1, names, nullptr); }
-
-void tie(nxd_context_t* ctx, int, int size, void*) {
-  Module root = container(ctx), embed, head;
-  nxd_linear_options_t linear = NXD_LINEAR_OPTIONS_INIT;
-  linear.bias = NXD_TOGGLE_OFF;
-  NXD_TEST_OK(nxd_layer_create_parallel_embedding(ctx, 12, 8, nullptr, embed.out()));
-  NXD_TEST_OK(nxd_layer_create_column_parallel_linear(ctx, 8, 12, &linear, head.out()));
-  NXD_TEST_OK(nxd_module_add_child(root.get(), "embed", embed.get()));
-  NXD_TEST_OK(nxd_module_add_child(root.get(), "head", head.get()));
-  add(root, "other", {8, 12});
-  NXD_TEST_CHECK(root.parameters().size() == 3);
-  NXD_TEST_OK(nxd_module_tie(root.get(), "embed.weight", "head.weight"));
-  NXD_TEST_CHECK(root.parameters().size() == 2);
-  NXD_TEST_CHECK(find(root, "head.weight") == find(root, "embed.weight"));
-  NXD_TEST_OK(nxd_module_initialize(root.get(), 11));
-
-  const Tensor ids = from_ints({1, 5, 5, 0}, {4});
-  const Tensor y = head({embed({ids})});
-  if (!y) return;
-  const Tensor g = wave({4, 12}, NXD_DTYPE_F32, 2);
-  backward(y, g);
-  // Against ATen with one weight in both places.
-  const Tensor w = leaf(whole(find(root, "embed.weight")), NXD_DTYPE_F32, true);
-  const Tensor rows = op("embedding", {{"weight", w}, {"indices", ids}});
-  const Tensor unsharded = op("linear", {{"input", rows}, {"weight", w}, {"bias", Tensor()}});
-  NXD_TEST_CLOSE("output", y, unsharded, 1e-5);
-  backward(unsharded, g);
-  NXD_TEST_CLOSE("gradient", whole_grad(find(root, "head.weight")), w.grad(), 1e-5);
-
-  NXD_TEST_REFUSED(nxd_module_tie(root.get(), "embed.weight", "other"), kBad, "alias_path");
-  NXD_TEST_REFUSED(nxd_module_tie(root.get(), "embed.weigt", "head.weight"), kBad, "embed.weight");
-  NXD_TEST_REFUSED(nxd_module_tie(root.get(), "embed.weight", "hed.weight"), kBad, "head.weight");
-  (void)size;
-}
-
-void test_tie(void**) {
-  for (const int size : {1, 2, 4}) nxd_test_run_ranks(size, size, tie, nullptr);
-}
 
 // ---- handles that are lent
 
@@ -588,10 +550,10 @@ void test_any_order(void**) {
 int main() {
   const CMUnitTest tests[] = {
       cmocka_unit_test(test_callback_module), cmocka_unit_test(test_failing_callbacks),
-      cmocka_unit_test(test_names),           cmocka_unit_test(test_tie),
-      cmocka_unit_test(test_hooks),           cmocka_unit_test(test_freezing),
-      cmocka_unit_test(test_whole_values),    cmocka_unit_test(test_lifetimes),
-      cmocka_unit_test(test_any_order),       cmocka_unit_test(test_lent_handles),
+      cmocka_unit_test(test_names),           cmocka_unit_test(test_hooks),
+      cmocka_unit_test(test_freezing),        cmocka_unit_test(test_whole_values),
+      cmocka_unit_test(test_lifetimes),       cmocka_unit_test(test_any_order),
+      cmocka_unit_test(test_lent_handles),
   };
   return cmocka_run_group_tests_name("modules", tests, nullptr, nullptr);
 }

@@ -82,7 +82,7 @@ inline Deferral backward(nxd_module_t* model, const Tensor& loss, bool deferred)
     return nullptr;
   }
   auto later = std::make_unique<nxd::DeferredGradients>();
-  for (const auto& [name, parameter] : nxd::named_parameters(*model->value)) {
+  for (const auto& [name, parameter, is_alias] : nxd::named_parameters(*model->value)) {
     if (parameter->tensor().requires_grad()) later->watch(parameter->tensor(), name);
   }
   const nxd::InterceptionScope scope(*later);
@@ -127,7 +127,7 @@ inline Result run(nxd_context_t* ctx, const Setting& setting) {
   }
   const auto parameters = nxd::named_parameters(*model->value);
   std::map<nxd_parameter_t*, int> calls;
-  for (const auto& [name, parameter] : parameters) {
+  for (const auto& [name, parameter, is_alias] : parameters) {
     nxd_parameter_t* handle = nxd::borrow_parameter(*parameter);
     if (setting.frozen && name.find("down_proj") != std::string::npos) {
       NXD_TEST_OK(nxd_parameter_set_trainable(handle, 0));
@@ -152,7 +152,7 @@ inline Result run(nxd_context_t* ctx, const Setting& setting) {
   for (int step = 0; step < 2; ++step) {
     NXD_TEST_OK(nxd_module_zero_grad(model.get()));
     run_microbatches(ctx, model.get(), setting, ddp, vocabulary, result);
-    for (const auto& [name, parameter] : parameters) {
+    for (const auto& [name, parameter, is_alias] : parameters) {
       // A ddp reduces them meanwhile.
       if (setting.stage < 0) result.gradients[name] = bytes_of(parameter->gradient());
     }
@@ -160,7 +160,7 @@ inline Result run(nxd_context_t* ctx, const Setting& setting) {
     report.struct_size = sizeof report;
     NXD_TEST_OK(nxd_optimizer_step(handle, nullptr, &report));
   }
-  for (const auto& [name, parameter] : parameters) {
+  for (const auto& [name, parameter, is_alias] : parameters) {
     result.values[name] = bytes_of(parameter->tensor());
     result.hooks[name] = calls[nxd::borrow_parameter(*parameter)];
     NXD_TEST_OK(

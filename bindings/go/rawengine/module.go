@@ -425,8 +425,9 @@ func ModuleShareBuffer(root *raw.Module, name string) (tensorOut *raw.Tensor, er
 }
 
 // ModuleTie is nxd_module_tie. Makes a parameter of one module stand for another's as well; the
-// first is the owner, and the second name leads to it. So do handles that were lent on the second's
-// parameter before, and on its tensor. [local]
+// first is the owner, and the second name leads to it, with all names that were tied to the second.
+// So do handles that were lent on the second's parameter before, and on its tensor. Initial values
+// and files have the owner's name, wherever it stands in the tree. [local]
 func ModuleTie(root *raw.Module, ownerPath string, aliasPath string) error {
 	ownerPathC, err := raw.CString("owner_path", ownerPath)
 	if err != nil {

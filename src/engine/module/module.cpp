@@ -129,6 +129,11 @@ std::shared_ptr<void> Module::alias_parameter(const std::string& name,
   return replaced->second;
 }
 
+bool Module::is_alias(const std::string& name) const {
+  const auto is_named = [&](const auto& entry) { return entry.first == name; };
+  return std::any_of(replaced_.begin(), replaced_.end(), is_named);
+}
+
 std::shared_ptr<Parameter> Module::parameter(const std::string& name) const {
   std::vector<std::string> known;
   for (const auto& [own_name, parameter] : parameters_) {

@@ -17,6 +17,7 @@ namespace nxd {
 struct NamedParameter {
   std::string name;  // path from the root
   std::shared_ptr<Parameter> parameter;
+  bool is_alias = false;  // a name that was tied to the owner's
 };
 
 // Node of a named tree. Built-in layers and the caller's own are subclasses. An undefined tensor
@@ -67,6 +68,7 @@ class Module : public std::enable_shared_from_this<Module> {
   // Makes a parameter of this module another name of the owner's. Gives what the boundary had
   // attached to the parameter that was there first, which lives as long as this module; or null.
   std::shared_ptr<void> alias_parameter(const std::string& name, std::shared_ptr<Parameter> owner);
+  bool is_alias(const std::string& name) const;
 
   const Named<std::shared_ptr<Module>>& children() const { return children_; }
   const Named<std::shared_ptr<Parameter>>& parameters() const { return parameters_; }

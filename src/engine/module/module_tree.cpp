@@ -1,6 +1,6 @@
 #include "engine/module/module_tree.h"
 
-#include <unordered_set>
+#include <unordered_map>
 
 #include "core/base/suggestions.h"
 #include "engine/module/buffers.h"
@@ -12,7 +12,7 @@ namespace {
 template <class Visit>
 void walk(const Module& module, const std::string& path, const Visit& visit) {
   for (const auto& [name, parameter] : module.parameters()) {
-    visit(join_path(path, name), parameter);
+    visit({join_path(path, name), parameter, module.is_alias(name)});
   }
   for (const auto& [name, child] : module.children()) walk(*child, join_path(path, name), visit);
 }
@@ -38,17 +38,20 @@ void tell_cast(Module& module, at::ScalarType dtype) {
 
 std::vector<NamedParameter> all_parameter_names(const Module& root) {
   std::vector<NamedParameter> result;
-  walk(root, "", [&](std::string name, const std::shared_ptr<Parameter>& parameter) {
-    result.push_back({std::move(name), parameter});
-  });
+  walk(root, "", [&](NamedParameter entry) { result.push_back(std::move(entry)); });
   return result;
 }
 
 std::vector<NamedParameter> named_parameters(const Module& root) {
   std::vector<NamedParameter> result;
-  std::unordered_set<const Parameter*> seen;
-  walk(root, "", [&](std::string name, const std::shared_ptr<Parameter>& parameter) {
-    if (seen.insert(parameter.get()).second) result.push_back({std::move(name), parameter});
+  std::unordered_map<const Parameter*, size_t> places;
+  walk(root, "", [&](NamedParameter entry) {
+    const auto [place, is_new] = places.emplace(entry.parameter.get(), result.size());
+    if (is_new) {
+      result.push_back(std::move(entry));
+    } else if (NamedParameter& known = result[place->second]; known.is_alias && !entry.is_alias) {
+      known = std::move(entry);
+    }
   });
   return result;
 }
@@ -133,8 +136,9 @@ void cast_parameters(Module& root, nxd_dtype_t dtype) {
   tell_cast(root, target);
 }
 
-std::shared_ptr<void> tie(const std::shared_ptr<Module>& root, const std::string& owner_path,
-                          const std::string& alias_path) {
+std::vector<std::shared_ptr<void>> tie(const std::shared_ptr<Module>& root,
+                                       const std::string& owner_path,
+                                       const std::string& alias_path) {
   const std::shared_ptr<Parameter> owner = find_parameter(*root, owner_path);
   const std::shared_ptr<Parameter> alias = find_parameter(*root, alias_path);
   owner->check_uncut("nxd_module_tie");
@@ -145,9 +149,14 @@ std::shared_ptr<void> tie(const std::shared_ptr<Module>& root, const std::string
                  "\" to have the shape, sharding and dtype of \"", owner_path,
                  "\": ", shape_text(owner->shard().shape()), ", got ",
                  shape_text(alias->shard().shape()));
-  if (owner == alias) return nullptr;  // tied already
-  const auto [module_path, name] = split_path(alias_path);
-  return find_module(root, module_path)->alias_parameter(name, owner);
+  if (owner == alias) return {};  // tied already
+  std::vector<std::shared_ptr<void>> lent;
+  for (const NamedParameter& entry : all_parameter_names(*root)) {
+    if (entry.parameter != alias) continue;
+    const auto [module_path, name] = split_path(entry.name);
+    lent.push_back(find_module(root, module_path)->alias_parameter(name, owner));
+  }
+  return lent;
 }
 
 }  // namespace nxd

@@ -9,8 +9,9 @@
 // Questions about a whole tree of modules.
 namespace nxd {
 
-// Every parameter once, depth first, a module's own before its children's. A tied parameter has the
-// name it is met under first: its owner's, as owners are added before aliases.
+// Every parameter once, depth first, a module's own before its children's, in the order in which
+// they are met. A tied parameter has its owner's name, wherever that stands in the tree; or the
+// first one, where the tree has aliases alone.
 std::vector<NamedParameter> named_parameters(const Module& root);
 // The same with every name that leads to a parameter.
 std::vector<NamedParameter> all_parameter_names(const Module& root);
@@ -34,8 +35,10 @@ void move_to_device(const Module& root, nxd_device_t device);
 // Casts all parameters, and buffers of floats: see nxd_module_cast.
 void cast_parameters(Module& root, nxd_dtype_t dtype);
 
-// Makes alias_path another name of the parameter at owner_path; see Module::alias_parameter.
-std::shared_ptr<void> tie(const std::shared_ptr<Module>& root, const std::string& owner_path,
-                          const std::string& alias_path);
+// Makes alias_path another name of the parameter at owner_path, and with it all names that led to
+// the parameter there; see Module::alias_parameter, which gives something for each.
+std::vector<std::shared_ptr<void>> tie(const std::shared_ptr<Module>& root,
+                                       const std::string& owner_path,
+                                       const std::string& alias_path);
 
 }  // namespace nxd

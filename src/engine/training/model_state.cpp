@@ -74,10 +74,18 @@ using ParameterNames = std::vector<std::pair<std::shared_ptr<Parameter>, std::ve
 ParameterNames names_by_parameter(const Module& root) {
   ParameterNames result;
   std::map<const Parameter*, size_t> index;
-  for (const NamedParameter& entry : all_parameter_names(root)) {
-    const auto [it, added] = index.emplace(entry.parameter.get(), result.size());
-    if (added) result.push_back({entry.parameter, {}});
-    result[it->second].second.push_back(entry.name);
+  const std::vector<NamedParameter> entries = all_parameter_names(root);
+  for (const NamedParameter& entry : entries) {
+    if (index.emplace(entry.parameter.get(), result.size()).second) {
+      result.push_back({entry.parameter, {}});
+    }
+  }
+  // An owner may stand behind its aliases in the tree.
+  for (const bool aliases : {false, true}) {
+    for (const NamedParameter& entry : entries) {
+      if (entry.is_alias != aliases) continue;
+      result[index.at(entry.parameter.get())].second.push_back(entry.name);
+    }
   }
   for (auto& [parameter, names] : result) {
     std::stable_partition(names.begin(), names.end(),

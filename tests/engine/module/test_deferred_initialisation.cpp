@@ -23,7 +23,7 @@ nxd_module_t* create(nxd_context_t* ctx, const std::string& config, const Layout
 }
 
 bool all_on_meta(nxd_module_t* root) {
-  for (const auto& [name, parameter] : nxd::named_parameters(*root->value)) {
+  for (const auto& [name, parameter, is_alias] : nxd::named_parameters(*root->value)) {
     if (parameter->has_value()) return false;
   }
   return true;
@@ -186,7 +186,7 @@ int run_quarter() {
         const int64_t before = peak_memory();
         const Module model(create(ctx, static_cast<const char*>(text), Layout{}, NXD_DEVICE_META));
         int64_t whole = 0, made = 0;
-        for (const auto& [name, parameter] : nxd::named_parameters(*model->value)) {
+        for (const auto& [name, parameter, is_alias] : nxd::named_parameters(*model->value)) {
           const int64_t bytes = parameter->tensor().numel() * 4;
           whole += bytes;
           if (name.find("layers.0.") == std::string::npos &&

@@ -89,7 +89,7 @@ Part make_part(nxd_context_t* ctx, const Shape& shape, bool tied, bool keep_othe
   for (const auto& [name, parameter] : nxd::all_parameter_names(*model->value)) {
     if (is_local(name, stage)) own.push_back(parameter);
   }
-  for (const auto& [name, parameter] : nxd::named_parameters(*model->value)) {
+  for (const auto& [name, parameter, is_alias] : nxd::named_parameters(*model->value)) {
     const bool kept = std::find(own.begin(), own.end(), parameter) != own.end();
     if (kept && tied && stage == 1 && name == "model.embed_tokens.weight") {
       parameter->set_counts_in_norm(false);
@@ -181,7 +181,7 @@ void test_parameters_file(void**) {
       NXD_TEST_CHECK(report->value.matches());
       nxd_load_report_destroy(report);
       NXD_TEST_CHECK(whole_parameters(part.root()) == whole_parameters(want.root()));
-      for (const auto& [name, parameter] : nxd::named_parameters(*part.whole->value)) {
+      for (const auto& [name, parameter, is_alias] : nxd::named_parameters(*part.whole->value)) {
         const bool own = whole_parameters(part.root()).count(name) != 0;
         NXD_TEST_CHECK(parameter->has_value() == own);
       }
@@ -305,7 +305,8 @@ Stepped run_steps(const Shape& shape, bool tied, const std::string& save, const 
     NXD_TEST_OK(nxd_optimizer_save(trainer.optimizer.get(), save.c_str()));
     if (!load.empty()) NXD_TEST_OK(nxd_optimizer_load(trainer.optimizer.get(), load.c_str()));
     // Values of the other stage are not stepped, so that gradients are those of the first step.
-    for (const auto& [name, parameter] : nxd::named_parameters(*trainer.part.whole->value)) {
+    for (const auto& [name, parameter, is_alias] :
+         nxd::named_parameters(*trainer.part.whole->value)) {
       const at::NoGradGuard no_grad;
       parameter->tensor().fill_(0.01);
     }
@@ -431,7 +432,7 @@ void test_empty_stage(void**) {
     Part part = make_part(ctx, {}, false, true);
     const int stage = stage_of(ctx);
     std::vector<std::shared_ptr<nxd::Parameter>> own;
-    for (const auto& [name, parameter] : nxd::named_parameters(*part.whole->value)) {
+    for (const auto& [name, parameter, is_alias] : nxd::named_parameters(*part.whole->value)) {
       if (stage == 0) own.push_back(parameter);
     }
     const std::vector<std::string> paths{"model.norm"};

@@ -201,8 +201,9 @@ extern "C" {
     pub fn nxd_module_share_buffer(root: *mut nxd_module_t, name: *const c_char, out_tensor: *mut *mut nxd_tensor_t) -> nxd_status_t;
 
     /// [local] Makes a parameter of one module stand for another's as well; the first is the owner,
-    /// and the second name leads to it. So do handles that were lent on the second's parameter before,
-    /// and on its tensor.
+    /// and the second name leads to it, with all names that were tied to the second. So do handles
+    /// that were lent on the second's parameter before, and on its tensor. Initial values and files
+    /// have the owner's name, wherever it stands in the tree.
     ///
     /// @param root         module that both paths start at.
     /// @param owner_path   such as "embed.weight".

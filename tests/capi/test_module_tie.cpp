@@ -1,0 +1,128 @@
+// Ties: one parameter under several names, whatever their order in the tree and that of the calls.
+#include "support/temp_dir.h"
+#include "support/tensor.h"
+
+#include "support/check.h"
+
+using namespace nxd_test;
+
+namespace {
+
+constexpr nxd_status_t kBad = NXD_ERROR_INVALID_ARGUMENT;
+
+Module container(nxd_context_t* ctx) {
+  Module module;
+  NXD_TEST_OK(nxd_module_create(ctx, "Holder", nullptr, nullptr, nullptr, module.out()));
+  return module;
+}
+
+nxd_parameter_t* add(const Module& module, const char* name, const std::vector<int64_t>& shape) {
+  nxd_parameter_t* parameter = nullptr;
+  NXD_TEST_OK(nxd_module_add_parameter(module.get(), name, shape.data(),
+                                       static_cast<int32_t>(shape.size()), nullptr, &parameter));
+  return parameter;
+}
+
+nxd_parameter_t* find(const Module& module, const std::string& name) {
+  nxd_parameter_t* parameter = nullptr;
+  NXD_TEST_OK(nxd_module_find_parameter(module.get(), name.c_str(), &parameter));
+  return parameter;
+}
+
+void tie(nxd_context_t* ctx, int, int size, void*) {
+  Module root = container(ctx), embed, head;
+  nxd_linear_options_t linear = NXD_LINEAR_OPTIONS_INIT;
+  linear.bias = NXD_TOGGLE_OFF;
+  NXD_TEST_OK(nxd_layer_create_parallel_embedding(ctx, 12, 8, nullptr, embed.out()));
+  NXD_TEST_OK(nxd_layer_create_column_parallel_linear(ctx, 8, 12, &linear, head.out()));
+  NXD_TEST_OK(nxd_module_add_child(root.get(), "embed", embed.get()));
+  NXD_TEST_OK(nxd_module_add_child(root.get(), "head", head.get()));
+  add(root, "other", {8, 12});
+  NXD_TEST_CHECK(root.parameters().size() == 3);
+  NXD_TEST_OK(nxd_module_tie(root.get(), "embed.weight", "head.weight"));
+  NXD_TEST_CHECK(root.parameters().size() == 2);
+  NXD_TEST_CHECK(find(root, "head.weight") == find(root, "embed.weight"));
+  NXD_TEST_OK(nxd_module_initialize(root.get(), 11));
+
+  const Tensor ids = from_ints({1, 5, 5, 0}, {4});
+  const Tensor y = head({embed({ids})});
+  if (!y) return;
+  const Tensor g = wave({4, 12}, NXD_DTYPE_F32, 2);
+  backward(y, g);
+  // Against ATen with one weight in both places.
+  const Tensor w = leaf(whole(find(root, "embed.weight")), NXD_DTYPE_F32, true);
+  const Tensor rows = op("embedding", {{"weight", w}, {"indices", ids}});
+  const Tensor unsharded = op("linear", {{"input", rows}, {"weight", w}, {"bias", Tensor()}});
+  NXD_TEST_CLOSE("output", y, unsharded, 1e-5);
+  backward(unsharded, g);
+  NXD_TEST_CLOSE("gradient", whole_grad(find(root, "head.weight")), w.grad(), 1e-5);
+
+  NXD_TEST_REFUSED(nxd_module_tie(root.get(), "embed.weight", "other"), kBad, "alias_path");
+  NXD_TEST_REFUSED(nxd_module_tie(root.get(), "embed.weigt", "head.weight"), kBad, "embed.weight");
+  NXD_TEST_REFUSED(nxd_module_tie(root.get(), "embed.weight", "hed.weight"), kBad, "head.weight");
+  (void)size;
+}
+
+void test_tie(void**) {
+  for (const int size : {1, 2, 4}) nxd_test_run_ranks(size, size, tie, nullptr);
+}
+
+// An owner that stands behind its alias in the tree gives it its name, in lists, initial values and
+// files.
+void owner_behind(nxd_context_t* ctx, int, int, void*) {
+  const TempDir directory;
+  const std::string path = directory.path() + "/model.safetensors";
+  const Module first = container(ctx), behind = container(ctx), alone = container(ctx);
+  for (const Module* root : {&first, &behind}) {
+    add(*root, root == &first ? "owner" : "alias", {4, 4});
+    add(*root, root == &first ? "alias" : "owner", {4, 4});
+    NXD_TEST_OK(nxd_module_tie(root->get(), "owner", "alias"));
+    NXD_TEST_CHECK(root->parameters().size() == 1 && root->parameters()[0].first == "owner");
+    NXD_TEST_OK(nxd_module_initialize(root->get(), 7));
+  }
+  NXD_TEST_CHECK(values(whole(find(first, "alias"))) == values(whole(find(behind, "alias"))));
+  NXD_TEST_OK(nxd_module_save_safetensors(behind.get(), path.c_str()));
+  add(alone, "owner", {4, 4});
+  NXD_TEST_OK(nxd_module_load_safetensors(alone.get(), path.c_str(), 1, nullptr));
+  NXD_TEST_CHECK(values(whole(find(alone, "owner"))) == values(whole(find(behind, "owner"))));
+}
+
+// Names that were tied to one that is tied then go with it, and so do handles.
+void chain(nxd_context_t* ctx, int, int, void*) {
+  for (const bool last_first : {false, true}) {
+    const Module root = container(ctx);
+    nxd_parameter_t* handles[3];
+    const char* const names[] = {"a", "b", "c"};
+    for (int i = 0; i < 3; ++i) handles[i] = add(root, names[i], {2, 3});
+    const auto tie_pair = [&](bool last) {
+      NXD_TEST_OK(nxd_module_tie(root.get(), last ? "b" : "a", last ? "c" : "b"));
+    };
+    tie_pair(last_first);
+    if (last_first) {
+      tie_pair(false);
+    } else {
+      NXD_TEST_OK(nxd_module_tie(root.get(), "c", "a"));
+    }
+    NXD_TEST_CHECK(root.parameters().size() == 1);
+    NXD_TEST_CHECK(root.parameters()[0].first == (last_first ? "a" : "c"));
+    NXD_TEST_OK(nxd_module_initialize(root.get(), 3));
+    const std::vector<double> expected = values(whole(root.parameters()[0].second));
+    for (nxd_parameter_t* const handle : handles) {
+      NXD_TEST_CHECK(values(whole(handle)) == expected);
+    }
+  }
+}
+
+void test_owner_behind(void**) { nxd_test_run_ranks(1, 1, owner_behind, nullptr); }
+void test_chain(void**) { nxd_test_run_ranks(1, 1, chain, nullptr); }
+
+}  // namespace
+
+int main() {
+  const CMUnitTest tests[] = {
+      cmocka_unit_test(test_tie),
+      cmocka_unit_test(test_owner_behind),
+      cmocka_unit_test(test_chain),
+  };
+  return cmocka_run_group_tests(tests, nullptr, nullptr);
+}
