@@ -361,8 +361,8 @@ NXD_API nxd_status_t nxd_parameter_set_trainable(nxd_parameter_t* parameter, int
 typedef nxd_status_t (*nxd_grad_hook_fn)(nxd_parameter_t* parameter, void* user_data);
 
 /** [local] Sets the parameter's gradient hook; NULL removes it.
- *  @param destroy  called with user_data when the hook is replaced or the parameter is gone; may be
- *                  NULL. On failure it is not called.
+ *  @param destroy  called with user_data when the hook is replaced or the parameter is gone, at
+ *                  once without a hook; may be NULL. On failure it is not called.
  *  @return NXD_OK; INVALID_ARGUMENT; INVALID_STATE (a frozen parameter without a hook).
  *  @since 0.1 */
 NXD_API nxd_status_t nxd_parameter_set_grad_hook(nxd_parameter_t* parameter, nxd_grad_hook_fn hook,

@@ -63,8 +63,10 @@ CallbackModule::Forward with_handles(nxd_forward_fn forward, void* user_data,
   };
 }
 
-// A hook that calls back with the handle of the parameter.
+// A hook that calls back with the handle of the parameter; empty without one. It keeps the user
+// data.
 GradientHooks::Hook with_handle(nxd_grad_hook_fn hook, const std::shared_ptr<UserData>& user) {
+  if (!hook) return {};
   return [hook, user](Parameter& parameter) {
     nxd_parameter_t* const own = borrow_parameter(parameter);
     CallbackWatch().run([&] { return hook(own, user->data); },
@@ -419,7 +421,6 @@ nxd_status_t nxd_parameter_set_grad_hook(nxd_parameter_t* parameter, nxd_grad_ho
                                          void* user_data, nxd_destroy_fn destroy) {
   return guard([&] {
     GradientHooks& hooks = unwrap(parameter, "parameter").hooks();
-    if (!hook) return hooks.set_user({});
     const auto user = std::make_shared<UserData>(user_data);
     hooks.set_user(with_handle(hook, user));
     user->destroy = destroy;

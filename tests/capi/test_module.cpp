@@ -360,8 +360,12 @@ void hooks(nxd_context_t* ctx, int, int, void*) {
     backward(pass(), g);
     NXD_TEST_CHECK(second.calls == 1);
     NXD_TEST_OK(nxd_parameter_set_grad_hook(weight, on_gradient, &second, drop_hook));
+    // Data without a hook are let go at once, as those of the hook that goes are.
+    NXD_TEST_OK(nxd_parameter_set_grad_hook(weight, nullptr, &first, drop_hook));
+    NXD_TEST_CHECK(second.destroyed == 2 && first.destroyed == 2);
+    NXD_TEST_OK(nxd_parameter_set_grad_hook(weight, on_gradient, &second, drop_hook));
   }
-  NXD_TEST_CHECK(second.destroyed == 2 && first.destroyed == 1);
+  NXD_TEST_CHECK(second.destroyed == 3 && first.destroyed == 2);
 }
 
 // A hook that removes itself: what it works on is there until it has returned.

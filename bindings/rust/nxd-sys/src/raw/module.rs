@@ -387,8 +387,8 @@ extern "C" {
     pub fn nxd_parameter_set_trainable(parameter: *mut nxd_parameter_t, trainable: i32) -> nxd_status_t;
 
     /// [local] Sets the parameter's gradient hook; NULL removes it.
-    /// @param destroy  called with user_data when the hook is replaced or the parameter is gone; may be
-    /// NULL. On failure it is not called.
+    /// @param destroy  called with user_data when the hook is replaced or the parameter is gone, at
+    /// once without a hook; may be NULL. On failure it is not called.
     /// @return NXD_OK; INVALID_ARGUMENT; INVALID_STATE (a frozen parameter without a hook).
     /// @since 0.1
     pub fn nxd_parameter_set_grad_hook(parameter: *mut nxd_parameter_t, hook: nxd_grad_hook_fn, user_data: *mut c_void, destroy: nxd_destroy_fn) -> nxd_status_t;
