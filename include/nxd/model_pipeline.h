@@ -97,7 +97,8 @@ NXD_API nxd_status_t nxd_pp_options_init(nxd_pp_options_t* options, size_t size)
  *          no scalar; sizes that do not divide; a schedule that does not admit the shape);
  *          INVALID_STATE (model parallel not initialised; a value is read; a ddp has a parameter
  *          of another rank's stages); UNSUPPORTED (an operator without a shape function; context-
- *          or expert-parallel ranks); IO (trace_file_path); a callback's error; TIMEOUT; PEER_LOST.
+ *          or expert-parallel ranks); IO (trace_file_path, in the pipeline of rank 0 alone); a
+ *          callback's error; TIMEOUT; PEER_LOST.
  *  @since 0.1 */
 NXD_API nxd_status_t nxd_pp_create(nxd_module_t* model, nxd_tensor_t* const* inputs,
                                    size_t num_inputs, const nxd_pp_options_t* options,

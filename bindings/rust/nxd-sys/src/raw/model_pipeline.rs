@@ -113,7 +113,8 @@ extern "C" {
     /// no scalar; sizes that do not divide; a schedule that does not admit the shape);
     /// INVALID_STATE (model parallel not initialised; a value is read; a ddp has a parameter
     /// of another rank's stages); UNSUPPORTED (an operator without a shape function; context-
-    /// or expert-parallel ranks); IO (trace_file_path); a callback's error; TIMEOUT; PEER_LOST.
+    /// or expert-parallel ranks); IO (trace_file_path, in the pipeline of rank 0 alone); a
+    /// callback's error; TIMEOUT; PEER_LOST.
     /// @since 0.1
     pub fn nxd_pp_create(model: *mut nxd_module_t, inputs: *const *mut nxd_tensor_t, num_inputs: usize, options: *const nxd_pp_options_t, out_pp: *mut *mut nxd_pp_t) -> nxd_status_t;
 
