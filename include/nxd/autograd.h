@@ -41,6 +41,8 @@ NXD_API nxd_status_t nxd_tensor_detach(nxd_tensor_t* tensor, nxd_tensor_t** out_
 
 /** [local] Turns recording on this thread on or off.
  *  @param[out] out_previous  setting before the call; may be NULL.
+ *  @return NXD_OK; INVALID_ARGUMENT (another number than 0 or 1; the setting stays as it is, and
+ *          out_previous is 0).
  *  @since 0.1 */
 NXD_API nxd_status_t nxd_set_grad_enabled(int32_t enabled, int32_t* out_previous);
 

@@ -84,7 +84,8 @@ nxd_status_t nxd_tensor_get_requires_grad(nxd_tensor_t* tensor, int32_t* out_req
 }
 
 nxd_status_t nxd_tensor_set_requires_grad(nxd_tensor_t* tensor, int32_t requires_grad) {
-  return guard([&] { set_requires_grad(unwrap(tensor, "tensor"), requires_grad != 0); });
+  return guard(
+      [&] { set_requires_grad(unwrap(tensor, "tensor"), flag(requires_grad, "requires_grad")); });
 }
 
 nxd_status_t nxd_tensor_share_grad(nxd_tensor_t* tensor, nxd_tensor_t** out_grad) {
@@ -114,8 +115,10 @@ nxd_status_t nxd_tensor_detach(nxd_tensor_t* tensor, nxd_tensor_t** out_tensor) 
 
 nxd_status_t nxd_set_grad_enabled(int32_t enabled, int32_t* out_previous) {
   return guard([&] {
+    if (out_previous) *out_previous = 0;
+    const bool on = flag(enabled, "enabled");
     if (out_previous) *out_previous = at::GradMode::is_enabled() ? 1 : 0;
-    at::GradMode::set_enabled(enabled != 0);
+    at::GradMode::set_enabled(on);
   });
 }
 
@@ -131,7 +134,7 @@ nxd_status_t nxd_backward(nxd_tensor_t* const* outputs, nxd_tensor_t* const* gra
                           size_t num_outputs, int32_t retain_graph) {
   return guard([&] {
     run_backward(unwrap_all(outputs, num_outputs, "outputs"), optional_grads(grads, num_outputs),
-                 retain_graph != 0);
+                 flag(retain_graph, "retain_graph"));
   });
 }
 
@@ -140,9 +143,9 @@ nxd_status_t nxd_grad(nxd_tensor_t* const* outputs, nxd_tensor_t* const* grads, 
                       nxd_tensor_t** out_grads) {
   return guard([&] {
     clear_outputs(out_grads, num_inputs, "out_grads");
-    wrap_all(run_gradients(unwrap_all(outputs, num_outputs, "outputs"),
-                           optional_grads(grads, num_outputs),
-                           unwrap_all(inputs, num_inputs, "inputs"), retain_graph != 0),
+    wrap_all(run_gradients(
+                 unwrap_all(outputs, num_outputs, "outputs"), optional_grads(grads, num_outputs),
+                 unwrap_all(inputs, num_inputs, "inputs"), flag(retain_graph, "retain_graph")),
              out_grads);
   });
 }

@@ -105,7 +105,7 @@ nxd_status_t nxd_context_get_world_group(nxd_context_t* ctx, nxd_group_t** out_g
 }
 
 nxd_status_t nxd_context_set_plain_kernels(nxd_context_t* ctx, int32_t plain) {
-  return guard([&] { unwrap(ctx).set_plain_kernels(plain != 0); });
+  return guard([&] { unwrap(ctx).set_plain_kernels(flag(plain, "plain")); });
 }
 
 nxd_status_t nxd_context_get_plain_kernels(nxd_context_t* ctx, int32_t* out_plain) {

@@ -130,7 +130,8 @@ nxd_status_t nxd_sample_epoch(int64_t num_samples, int32_t ranks, int32_t rank, 
                               int64_t* out_indices, size_t cap, size_t* out_count) {
   return guard([&] {
     auto& out = output(out_count, "out_count");
-    const EpochSampler sampler({num_samples, ranks, epoch, seed, shuffle != 0, drop_last != 0});
+    const EpochSampler sampler(
+        {num_samples, ranks, epoch, seed, flag(shuffle, "shuffle"), flag(drop_last, "drop_last")});
     sampler.check_rank(rank);
     const auto count = static_cast<size_t>(sampler.count());
     if (cap > 0) {

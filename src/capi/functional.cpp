@@ -21,16 +21,17 @@ LossFormula resolve(const nxd_cross_entropy_options_t& options) {
   return formula;
 }
 
-// f: (tensor-parallel group, x) -> y. Peers learn of a missing x or output where the mapping
-// communicates.
-template <class Function>
+// f: (tensor-parallel group, x) -> y. Peers learn of a missing x or output, and of what `check`
+// rejects, where the mapping communicates.
+template <class Function, class Check = decltype([] {})>
 nxd_status_t map(nxd_context_t* ctx, nxd_tensor_t* x, nxd_tensor_t** out_y, bool communicates,
-                 Function&& f, const char* name = __builtin_FUNCTION()) {
+                 Function&& f, const Check& check = {}, const char* name = __builtin_FUNCTION()) {
   const auto mapped = [&] {
     if (out_y) *out_y = nullptr;
     const GroupRef group = unwrap(ctx, "ctx")->parallel().group(NXD_AXIS_TENSOR);
     const auto value = [&] {
       output(out_y, "out_y");
+      check();
       return unwrap_input(x, "x");
     };
     *out_y = wrap(f(group, communicates ? check_with_group(*group, "mapping", value) : value()));
@@ -72,10 +73,11 @@ nxd_status_t nxd_scatter_to_sequence_region(nxd_context_t* ctx, nxd_tensor_t* x,
 
 nxd_status_t nxd_gather_from_sequence_region(nxd_context_t* ctx, nxd_tensor_t* x, int32_t dim,
                                              int32_t to_model_parallel, nxd_tensor_t** out_y) {
-  return map(ctx, x, out_y, true, [=](const GroupRef& group, const at::Tensor& value) {
-    return to_model_parallel ? gather_to_model_parallel(group, value, dim)
-                             : gather_from_region(group, value, dim);
-  });
+  const auto gather = [=](const GroupRef& group, const at::Tensor& value) {
+    return to_model_parallel == 1 ? gather_to_model_parallel(group, value, dim)
+                                  : gather_from_region(group, value, dim);
+  };
+  return map(ctx, x, out_y, true, gather, [&] { flag(to_model_parallel, "to_model_parallel"); });
 }
 
 nxd_status_t nxd_reduce_scatter_to_sequence_region(nxd_context_t* ctx, nxd_tensor_t* x, int32_t dim,

@@ -28,8 +28,8 @@ const nxd_mlp_options_t kMlp = NXD_MLP_OPTIONS_INIT;
 
 EmbeddingOptions resolve(const nxd_embedding_options_t& given) {
   EmbeddingOptions out;
-  if (given.has_padding_idx) out.padding_idx = given.padding_idx;
-  out.shard_columns = given.shard_across_embedding != 0;
+  if (flag(given.has_padding_idx, "has_padding_idx")) out.padding_idx = given.padding_idx;
+  out.shard_columns = flag(given.shard_across_embedding, "shard_across_embedding");
   out.sequence_dim = given.sequence_dim;
   return out;
 }
@@ -39,10 +39,10 @@ LinearOptions resolve(const nxd_linear_options_t& given) {
   out.bias = toggle(given.bias, out.bias, "bias");
   out.gather_output = toggle(given.gather_output, given.sequence_parallel == 0, "gather_output");
   out.reduce_output = toggle(given.reduce_output, out.reduce_output, "reduce_output");
-  out.input_is_parallel = given.input_is_parallel != 0;
+  out.input_is_parallel = flag(given.input_is_parallel, "input_is_parallel");
   out.sequence_dim = given.sequence_dim;
-  out.skip_bias_add = given.skip_bias_add != 0;
-  out.keep_master_weight = given.keep_master_weight != 0;
+  out.skip_bias_add = flag(given.skip_bias_add, "skip_bias_add");
+  out.keep_master_weight = flag(given.keep_master_weight, "keep_master_weight");
   if (given.stride != 0) out.stride = given.stride;
   out.pad = flag(given.pad, "pad");
   return out;
@@ -100,7 +100,7 @@ template <class Options>
 LayerContext place(const std::shared_ptr<Context>& context, const Options& given) {
   if constexpr (requires { given.dtype; }) {
     LayerContext at = LayerContext::make(context, given.name, given.dtype, given.device,
-                                         given.sequence_parallel != 0);
+                                         flag(given.sequence_parallel, "sequence_parallel"));
     if constexpr (requires { given.init; }) at.init = {given.init, given.init_a, given.init_b};
     return at;
   } else {

@@ -146,7 +146,7 @@ nxd_status_t nxd_module_add_parameter(nxd_module_t* module, const char* name,
     check_argument(!split || (known.shard_dim >= 0 && known.shard_dim < ndim),
                    "shard_dim: expected 0 to ", ndim - 1, ", got ", known.shard_dim);
     LayerContext at = LayerContext::make(self.context(), "", known.dtype, known.device,
-                                         known.sequence_parallel != 0);
+                                         flag(known.sequence_parallel, "sequence_parallel"));
     at.init = {known.init, known.init_a, known.init_b};
     Parameter& parameter = add_caller_parameter(self, at, unwrap_text(name, "name"),
                                                 ShardSpec::Shape(global_shape, global_shape + ndim),
@@ -287,7 +287,7 @@ nxd_status_t nxd_module_get_child(nxd_module_t* module, size_t index, nxd_module
 }
 
 nxd_status_t nxd_module_set_training(nxd_module_t* module, int32_t training) {
-  return guard([&] { unwrap(module, "module").set_training(training != 0); });
+  return guard([&] { unwrap(module, "module").set_training(flag(training, "training")); });
 }
 
 nxd_status_t nxd_module_initialize(nxd_module_t* root, uint64_t seed) {
@@ -414,7 +414,9 @@ nxd_status_t nxd_parameter_gather_full_grad(nxd_parameter_t* parameter, nxd_tens
 }
 
 nxd_status_t nxd_parameter_set_trainable(nxd_parameter_t* parameter, int32_t trainable) {
-  return guard([&] { unwrap(parameter, "parameter").tensor().set_requires_grad(trainable != 0); });
+  return guard([&] {
+    unwrap(parameter, "parameter").tensor().set_requires_grad(flag(trainable, "trainable"));
+  });
 }
 
 nxd_status_t nxd_parameter_set_grad_hook(nxd_parameter_t* parameter, nxd_grad_hook_fn hook,

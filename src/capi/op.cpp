@@ -72,7 +72,7 @@ nxd_status_t nxd_op_set_double(nxd_op_t* op, const char* name, double value) {
 }
 
 nxd_status_t nxd_op_set_bool(nxd_op_t* op, const char* name, int32_t value) {
-  return guard([&] { call_of(op).set_bool(text_argument(name, "name"), value != 0); });
+  return guard([&] { call_of(op).set_bool(text_argument(name, "name"), flag(value, "value")); });
 }
 
 nxd_status_t nxd_op_set_string(nxd_op_t* op, const char* name, const char* value) {

@@ -32,7 +32,7 @@ nxd_status_t nxd_store_create_tcp(const char* host, int32_t port, int32_t is_ser
                                   int64_t timeout_ms, nxd_store_t** out_store) {
   return guard([&] {
     auto& out = output(out_store, "out_store");
-    out = new nxd_store{open_tcp_store(host, port, is_server != 0, timeout_ms)};
+    out = new nxd_store{open_tcp_store(host, port, flag(is_server, "is_server"), timeout_ms)};
   });
 }
 

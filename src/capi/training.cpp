@@ -102,9 +102,10 @@ nxd_status_t nxd_loss_weights(nxd_context_t* ctx, nxd_tensor_t* const* labels, s
     const Outcome outcome = Outcome::of(context->rank(), [&] {
       room.rethrow();
       given = unwrap_tensors(labels, num_labels, "labels");
+      flag(shifted, "shifted");
     });
     const std::vector<double> weights =
-        loss_weights(*context, given, ignore_index, shifted != 0, outcome);
+        loss_weights(*context, given, ignore_index, shifted == 1, outcome);
     for (size_t i = 0; i < num_labels; ++i) out_weights[i] = weights[i];
   });
 }

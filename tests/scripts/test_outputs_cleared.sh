@@ -50,7 +50,7 @@ def width(kind):
 
 
 # A rejected call leaves these functions' output of the setting before as it was, by nxd.h.
-KEEPS = {"nxd_set_autocast", "nxd_set_deferred_init"}
+KEEPS = {"nxd_set_autocast", "nxd_set_deferred_init", "nxd_set_grad_enabled"}
 ARRAYS = {"outputs", "out_grads", "out_grad_inputs", "out_weights"}
 
 

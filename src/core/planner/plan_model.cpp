@@ -55,6 +55,9 @@ ModelSizes read_plan_model(const nxd_plan_model_t& given) {
   check_argument(model.num_window_layers >= 0 && model.num_window_layers <= with_window,
                  "model->num_window_layers: expected 0 to ", with_window,
                  " of num_layers (0 without a sliding_window), got ", model.num_window_layers);
+  check_argument(model.attention_bias >= 0 && model.attention_bias <= kBiasOfInputs,
+                 "model->attention_bias: expected 0 to ", kBiasOfInputs, ", got ",
+                 model.attention_bias);
   ModelSizes sizes;
   sizes.hidden = model.hidden_size;
   sizes.layers = model.num_layers;
@@ -64,12 +67,12 @@ ModelSizes read_plan_model(const nxd_plan_model_t& given) {
   sizes.intermediate = model.intermediate_size;
   sizes.vocabulary = model.vocab_size;
   sizes.positions = model.max_positions;
-  sizes.gated_mlp = model.gated_mlp != 0;
+  sizes.gated_mlp = flag(model.gated_mlp, "model->gated_mlp");
   sizes.attention_bias = model.attention_bias != 0;
   sizes.output_bias = sizes.attention_bias && model.attention_bias != kBiasOfInputs;
-  sizes.mlp_bias = model.mlp_bias != 0;
-  sizes.norm_bias = model.norm_bias != 0;
-  sizes.tied_embeddings = model.tied_embeddings != 0;
+  sizes.mlp_bias = flag(model.mlp_bias, "model->mlp_bias");
+  sizes.norm_bias = flag(model.norm_bias, "model->norm_bias");
+  sizes.tied_embeddings = flag(model.tied_embeddings, "model->tied_embeddings");
   sizes.token_types = model.num_token_types;
   sizes.causal = sizes.token_types == 0;
   sizes.window = model.sliding_window;

@@ -85,6 +85,8 @@ extern "C" {
 
     /// [local] Turns recording on this thread on or off.
     /// @param[out] out_previous  setting before the call; may be NULL.
+    /// @return NXD_OK; INVALID_ARGUMENT (another number than 0 or 1; the setting stays as it is, and
+    /// out_previous is 0).
     /// @since 0.1
     pub fn nxd_set_grad_enabled(enabled: i32, out_previous: *mut i32) -> nxd_status_t;
 
