@@ -24,6 +24,11 @@ gather_from_sequence_region(context::Context, x::Tensor, dim::Integer = 0; to_mo
 reduce_scatter_to_sequence_region(context::Context, x::Tensor, dim::Integer = 0) =
     given(out -> nxd_reduce_scatter_to_sequence_region(context, x, dim, out), Tensor)
 
+# Options that are none fail the call on all ranks, which are in it already, or about to be.
+loss_options(context, options) = prepared(() -> group_along(context, :tensor)) do
+    Options(nxd_cross_entropy_options_t; options...)
+end
+
 """
     parallel_cross_entropy(context, logits, labels; label_smoothing, reduction, ...)
 
@@ -31,7 +36,7 @@ Cross entropy on logits whose vocabulary is split over ranks. [collective: tenso
 Keywords are the fields of `nxd_cross_entropy_options_t`.
 """
 function parallel_cross_entropy(context::Context, logits::Tensor, labels::Tensor; options...)
-    made = Options(nxd_cross_entropy_options_t; options...)
+    made = loss_options(context, options)
     given(out -> nxd_parallel_cross_entropy(context, logits, labels, made, out), Tensor)
 end
 
@@ -42,7 +47,7 @@ The same of the logits x weight^T, which are never all made. [collective: tensor
 """
 function linear_cross_entropy(context::Context, x::Tensor, weight::Tensor, labels::Tensor;
                               sequence_dim::Integer = -1, options...)
-    made = Options(nxd_cross_entropy_options_t; options...)
+    made = loss_options(context, options)
     given(Tensor) do out
         nxd_linear_cross_entropy(context, x, weight, labels, sequence_dim, made, out)
     end

@@ -47,6 +47,21 @@ end
     @test failures[1] == (:invalid_argument, 1) && failures[2] <: Union{ArgumentError,MethodError}
 end
 
+@testset "options of a loss that are none fail on all ranks" begin
+    failures = two_ranks() do r, ctx
+        init_model_parallel!(ctx; tensor_parallel_size = 2)
+        x, weight, labels = Tensor(ones(Float32, 8, 1)), Tensor(ones(Float32, 8, 4)), Tensor([1])
+        map((options -> NXD.parallel_cross_entropy(ctx, x, labels; options...),
+             options -> NXD.linear_cross_entropy(ctx, x, weight, labels; options...))) do loss
+            failure = thrown(() -> loss(r == 1 ? (smooth = 1,) : NamedTuple()))
+            loss(NamedTuple())
+            failure isa NXDError ? (failure.status, failure.root_rank) : typeof(failure)
+        end
+    end
+    @test all(==((:invalid_argument, 1)), failures[1])
+    @test all(kind -> kind <: Union{ArgumentError,MethodError}, failures[2])
+end
+
 @testset "a rank without a store" begin
     for fields in ((rank = 1, size = 2), (size = 2,), (rank = 0,))
         failure = thrown(() -> Context(; fields...))
