@@ -203,11 +203,26 @@ ModulePipelineOptions resolve(const Module& root, const nxd_pp_options_t& option
   return out;
 }
 
-// The inputs of a run in the forward's order.
-Module::Tensors named_inputs(const ModulePipeline& pipeline, const char* const* names,
-                             nxd_tensor_t* const* inputs, size_t count) {
-  const std::vector<std::string> read = read_names(names, count, "names");
-  return pipeline.by_name(read, unwrap_tensors(inputs, count, "inputs"));
+Outcome room_for(nxd_tensor_t** outputs, size_t count) {
+  return Outcome::of(-1, [&] { clear_outputs(outputs, count, "outputs"); });
+}
+
+// The inputs of a run in the forward's order. room: whether there is some for its outputs.
+Module::Tensors read_inputs(const ModulePipeline& pipeline, nxd_tensor_t* const* inputs,
+                            size_t count, const Outcome& room = {}) {
+  return pipeline.read_inputs([&] {
+    room.rethrow();
+    return unwrap_tensors(inputs, count, "inputs");
+  });
+}
+
+Module::Tensors read_inputs(const ModulePipeline& pipeline, const char* const* names,
+                            nxd_tensor_t* const* inputs, size_t count, const Outcome& room = {}) {
+  return pipeline.read_inputs([&] {
+    room.rethrow();
+    const std::vector<std::string> read = read_names(names, count, "names");
+    return pipeline.by_name(read, unwrap_tensors(inputs, count, "inputs"));
+  });
 }
 
 }  // namespace
@@ -242,7 +257,7 @@ nxd_status_t nxd_pp_run_train(nxd_pp_t* pp, nxd_tensor_t* const* inputs, size_t 
   return guard([&] {
     if (out_loss) *out_loss = 0;
     ModulePipeline& self = unwrap_pipeline(pp);
-    const double loss = self.run_train(unwrap_tensors(inputs, num_inputs, "inputs"));
+    const double loss = self.run_train(read_inputs(self, inputs, num_inputs));
     if (out_loss) *out_loss = loss;
   });
 }
@@ -251,9 +266,10 @@ nxd_status_t nxd_pp_run_eval(nxd_pp_t* pp, nxd_tensor_t* const* inputs, size_t n
                              double* out_loss, nxd_tensor_t** outputs, size_t num_outputs) {
   return guard([&] {
     if (out_loss) *out_loss = 0;
-    clear_outputs(outputs, num_outputs, "outputs");
+    const Outcome room = room_for(outputs, num_outputs);
     ModulePipeline& self = unwrap_pipeline(pp);
-    const auto result = self.run_eval(unwrap_tensors(inputs, num_inputs, "inputs"), num_outputs);
+    const auto given = read_inputs(self, inputs, num_inputs, room);
+    const auto result = self.run_eval(given, num_outputs);
     if (num_outputs > 0) wrap_all(result.outputs, outputs);
     if (out_loss) *out_loss = result.loss;
   });
@@ -265,7 +281,7 @@ nxd_status_t nxd_pp_run_train_named(nxd_pp_t* pp, const char* const* names,
   return guard([&] {
     if (out_loss) *out_loss = 0;
     ModulePipeline& self = unwrap_pipeline(pp);
-    const double loss = self.run_train(named_inputs(self, names, inputs, num_inputs));
+    const double loss = self.run_train(read_inputs(self, names, inputs, num_inputs));
     if (out_loss) *out_loss = loss;
   });
 }
@@ -275,9 +291,10 @@ nxd_status_t nxd_pp_run_eval_named(nxd_pp_t* pp, const char* const* names,
                                    nxd_tensor_t** outputs, size_t num_outputs) {
   return guard([&] {
     if (out_loss) *out_loss = 0;
-    clear_outputs(outputs, num_outputs, "outputs");
+    const Outcome room = room_for(outputs, num_outputs);
     ModulePipeline& self = unwrap_pipeline(pp);
-    const auto result = self.run_eval(named_inputs(self, names, inputs, num_inputs), num_outputs);
+    const auto given = read_inputs(self, names, inputs, num_inputs, room);
+    const auto result = self.run_eval(given, num_outputs);
     if (num_outputs > 0) wrap_all(result.outputs, outputs);
     if (out_loss) *out_loss = result.loss;
   });

@@ -296,13 +296,20 @@ void named_inputs(void**) {
     nxd_tensor_t* const ordered[] = {batch[0].get(), batch[1].get()};
     NXD_TEST_REFUSED(nxd_pp_run_eval_named(pp.get(), twice, ordered, 2, &loss, nullptr, 0),
                      argument, "\"ids\" twice");
-    NXD_TEST_REFUSED(nxd_pp_run_train_named(pp.get(), nullptr, inputs, 2, &loss), argument,
+    // Arrays that are none on one rank, too.
+    const auto on = [&](int bad, auto* array) { return rank == bad ? nullptr : array; };
+    NXD_TEST_REFUSED(nxd_pp_run_train_named(pp.get(), on(1, names), inputs, 2, &loss), argument,
                      "names");
-    const char* const none[] = {"ids", nullptr};
-    NXD_TEST_REFUSED(nxd_pp_run_train_named(pp.get(), none, inputs, 2, &loss), argument,
+    const char* const none[] = {"ids", on(0, "labels")};
+    NXD_TEST_REFUSED(nxd_pp_run_train_named(pp.get(), none, ordered, 2, &loss), argument,
                      "names[1]");
-    NXD_TEST_REFUSED(nxd_pp_run_train_named(pp.get(), names, nullptr, 2, &loss), argument,
+    NXD_TEST_REFUSED(nxd_pp_run_train_named(pp.get(), names, on(0, inputs), 2, &loss), argument,
                      "inputs");
+    NXD_TEST_REFUSED(nxd_pp_run_eval_named(pp.get(), names, inputs, 2, &loss, on(1, out), 2),
+                     argument, "outputs");
+    NXD_TEST_REFUSED(nxd_pp_run_train(pp.get(), on(1, ordered), 2, &loss), argument, "inputs");
+    NXD_TEST_REFUSED(nxd_pp_run_eval(pp.get(), ordered, 2, &loss, on(0, out), 2), argument,
+                     "outputs");
     NXD_TEST_REFUSED(nxd_pp_run_train_named(nullptr, names, inputs, 2, &loss), argument, "pp");
     // Nothing of that harms the next run.
     NXD_TEST_OK(nxd_pp_run_eval_named(pp.get(), names, inputs, 2, &by_name, nullptr, 0));

@@ -317,25 +317,29 @@ double ModulePipeline::run_batch(const Module::Tensors& inputs, bool training, s
   return loss;
 }
 
+Module::Tensors ModulePipeline::read_inputs(const std::function<Module::Tensors()>& read) const {
+  Module::Tensors inputs;
+  Proposal proposal(context()->rank());
+  proposal.attempt([&] { inputs = read(); });
+  if (!proposal.own().good()) {
+    add_sizes(proposal, inputs, false);  // the other ranks compare sizes now
+    agree_on_run([&] { pipeline_->agree_on_run(proposal); });
+  }
+  return inputs;
+}
+
 Module::Tensors ModulePipeline::by_name(const std::vector<std::string>& names,
                                         const Module::Tensors& given) const {
   const std::vector<std::string>& known = options_.trace.input_names;
   Module::Tensors inputs(known.size());
-  Proposal proposal(context()->rank());
-  proposal.attempt([&] {
-    std::unordered_set<std::string> seen;
-    for (size_t i = 0; i < names.size(); ++i) {
-      const auto place = std::find(known.begin(), known.end(), names[i]);
-      check_argument(place != known.end(), "names[", i, "]: ", root_->class_name(),
-                     " has no input \"", names[i], "\"", suggestions(names[i], known));
-      check_argument(seen.insert(names[i]).second, "names[", i,
-                     "]: expected each name once, got \"", names[i], "\" twice");
-      inputs[static_cast<size_t>(place - known.begin())] = given[i];
-    }
-  });
-  if (!proposal.own().good()) {
-    add_sizes(proposal, inputs, false);  // the other ranks compare sizes now
-    agree_on_run([&] { pipeline_->agree_on_run(proposal); });
+  std::unordered_set<std::string> seen;
+  for (size_t i = 0; i < names.size(); ++i) {
+    const auto place = std::find(known.begin(), known.end(), names[i]);
+    check_argument(place != known.end(), "names[", i, "]: ", root_->class_name(),
+                   " has no input \"", names[i], "\"", suggestions(names[i], known));
+    check_argument(seen.insert(names[i]).second, "names[", i, "]: expected each name once, got \"",
+                   names[i], "\" twice");
+    inputs[static_cast<size_t>(place - known.begin())] = given[i];
   }
   return inputs;
 }

@@ -52,8 +52,10 @@ class ModulePipeline {
   };
   Evaluation run_eval(const Module::Tensors& inputs, size_t n_outputs);
 
-  // The inputs of a run in the forward's order, by their names; one that none names is left out.
-  // When names are wrong, all ranks of the pipeline fail, as if they were in a run.
+  // The inputs of a run, read by a function. Where it fails, all ranks of the pipeline do, as if
+  // this one were in the run.
+  Module::Tensors read_inputs(const std::function<Module::Tensors()>& read) const;
+  // Inputs in the forward's order, by their names; one that none names is left out.
   Module::Tensors by_name(const std::vector<std::string>& names,
                           const Module::Tensors& given) const;
 
