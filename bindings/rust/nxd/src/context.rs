@@ -89,17 +89,22 @@ impl Context {
 
     /// Joins a world. Collective: world.
     pub fn create_with(options: &ContextOptions<'_>) -> Result<Owned<Context>> {
-        let interface_name = options.interface_name.map(c_string).transpose()?;
-        let host_id = options.host_id.map(c_string).transpose()?;
-        let pointer =
-            |text: &Option<CString>| text.as_ref().map_or(std::ptr::null(), |t| t.as_ptr());
+        let interface_name = options.interface_name.map(c_string).transpose();
+        let host_id = options.host_id.map(c_string).transpose();
+        let pointer = |text: &Result<Option<CString>>| match text {
+            Ok(Some(text)) => text.as_ptr(),
+            _ => std::ptr::null(),
+        };
+        // With a text that is none the peers, who wait for this rank, are told by a transport that is none.
+        let all_good = interface_name.is_ok() && host_id.is_ok();
+        let transport = if all_good { options.transport } else { Transport::INVALID };
         let mut raw = sys::nxd_context_options_t {
             local_rank: options.local_rank,
             timeout_ms: options.timeout.map_or(0, |timeout| milliseconds(timeout).max(1)),
             interface_name: pointer(&interface_name),
             seed: options.seed,
             plain_kernels: sys::nxd_toggle_t(options.plain_kernels.into()),
-            transport: options.transport,
+            transport,
             host_id: pointer(&host_id),
             ..Default::default()
         };
@@ -113,7 +118,8 @@ impl Context {
             raw.interrupt = Some(interrupted);
             raw.interrupt_data = interrupt as *mut c_void;
         }
-        create(|out| unsafe { sys::nxd_context_create(&raw, out) })
+        let made = create(|out| unsafe { sys::nxd_context_create(&raw, out) });
+        interface_name.and(host_id).and(made)
     }
 
     pub fn rank(&self) -> Result<i32> {

@@ -1,6 +1,6 @@
 use crate::callback::{guard, Shared};
 use crate::data_parallel::Ddp;
-use crate::engine::module::{Module, Texts};
+use crate::engine::module::{told_texts, Module, Texts};
 use crate::engine::parameter::Parameter;
 use crate::engine::tensor::{maybe_outputs, maybe_pointers, Tensor};
 use crate::error::{c_string, check, string, Result, Status};
@@ -8,6 +8,7 @@ use crate::object::{borrow, create, get, list, Owned};
 use crate::pipeline::{Pipeline, PipelineSchedule, PipelineScheduleKind};
 use crate::planner::Partition;
 use nxd_sys as sys;
+use std::ffi::CString;
 use std::os::raw::{c_char, c_void};
 use std::ptr::{null, null_mut};
 
@@ -48,6 +49,29 @@ pub struct PipelineOptions<'a> {
     pub loss_path: Option<&'a str>,
 }
 
+/// The texts of options, as the C interface takes them.
+struct OptionTexts {
+    cuts: Texts,
+    leaves: Texts,
+    names: Texts,
+    class: Option<CString>,
+    trace: Option<CString>,
+    loss_path: Option<CString>,
+}
+
+impl OptionTexts {
+    fn new(options: &PipelineOptions<'_>) -> Result<OptionTexts> {
+        Ok(OptionTexts {
+            cuts: Texts::new(&options.pipeline_cuts)?,
+            leaves: Texts::new(&options.leaf_modules)?,
+            names: Texts::new(&options.input_names)?,
+            class: options.transformer_layer_class.map(c_string).transpose()?,
+            trace: options.trace_file_path.map(c_string).transpose()?,
+            loss_path: options.loss_path.map(c_string).transpose()?,
+        })
+    }
+}
+
 /// A model that is traced, cut into stages and run by a schedule.
 pub struct ModelPipeline {
     // Released before what it uses.
@@ -64,12 +88,14 @@ impl ModelPipeline {
         inputs: &[Option<&Tensor>],
         options: PipelineOptions<'_>,
     ) -> Result<ModelPipeline> {
-        let cuts = Texts::new(&options.pipeline_cuts)?;
-        let leaves = Texts::new(&options.leaf_modules)?;
-        let names = Texts::new(&options.input_names)?;
-        let class = options.transformer_layer_class.map(c_string).transpose()?;
-        let trace = options.trace_file_path.map(c_string).transpose()?;
-        let loss_path = options.loss_path.map(c_string).transpose()?;
+        let OptionTexts { cuts, leaves, names, class, trace, loss_path } =
+            OptionTexts::new(&options).map_err(|error| {
+                // The peers are in the call already, or about to be: one without an array of inputs fails
+                // on all ranks.
+                let mut none = null_mut();
+                unsafe { sys::nxd_pp_create(model.as_raw(), null(), 1, null(), &mut none) };
+                error
+            })?;
         let mut raw = sys::nxd_pp_options_t {
             num_microbatches: options.num_microbatches,
             virtual_size: options.virtual_size,
@@ -138,11 +164,12 @@ impl ModelPipeline {
 
     /// [`train`](Self::train) with inputs by their names; those that are not named are left out.
     pub fn train_named(&mut self, inputs: &[(&str, &Tensor)]) -> Result<f64> {
-        let (names, inputs) = split_names(inputs)?;
-        let (list, n) = names.pointers();
-        get(|out| unsafe {
-            let inputs = maybe_pointers(&inputs);
-            sys::nxd_pp_run_train_named(self.pp.as_raw(), list, inputs, n, out)
+        let (names, inputs) = split_names(inputs);
+        told_texts(&names, |list, n| {
+            get(|out| unsafe {
+                let inputs = maybe_pointers(&inputs);
+                sys::nxd_pp_run_train_named(self.pp.as_raw(), list, inputs, n, out)
+            })
         })
     }
 
@@ -153,11 +180,12 @@ impl ModelPipeline {
         num_outputs: usize,
     ) -> Result<(f64, Vec<Option<Owned<Tensor>>>)> {
         let mut loss = 0.0;
-        let (names, inputs) = split_names(inputs)?;
-        let (list, n) = names.pointers();
-        let outputs = maybe_outputs(num_outputs, |out| unsafe {
-            let (pp, inputs) = (self.pp.as_raw(), maybe_pointers(&inputs));
-            sys::nxd_pp_run_eval_named(pp, list, inputs, n, &mut loss, out, num_outputs)
+        let (names, inputs) = split_names(inputs);
+        let outputs = told_texts(&names, |list, n| {
+            maybe_outputs(num_outputs, |out| unsafe {
+                let (pp, inputs) = (self.pp.as_raw(), maybe_pointers(&inputs));
+                sys::nxd_pp_run_eval_named(pp, list, inputs, n, &mut loss, out, num_outputs)
+            })
         })?;
         Ok((loss, outputs))
     }
@@ -233,11 +261,8 @@ impl ModelPipeline {
     }
 }
 
-type NamedInputs<'a> = (Texts, Vec<Option<&'a Tensor>>);
-
-fn split_names<'a>(inputs: &[(&str, &'a Tensor)]) -> Result<NamedInputs<'a>> {
-    let names: Vec<_> = inputs.iter().map(|(name, _)| *name).collect();
-    Ok((Texts::new(&names)?, inputs.iter().map(|(_, tensor)| Some(*tensor)).collect()))
+fn split_names<'a>(inputs: &[(&'a str, &'a Tensor)]) -> (Vec<&'a str>, Vec<Option<&'a Tensor>>) {
+    inputs.iter().map(|&(name, tensor)| (name, Some(tensor))).unzip()
 }
 
 unsafe extern "C" fn initialise(

@@ -247,11 +247,11 @@ impl Module {
     where
         F: FnMut(&Module, i64, i64) -> Result<()>,
     {
-        let classes = Texts::new(wrapped_classes)?;
-        let (list, n) = classes.pointers();
         let (call, data) = (Some(pad_hook::<F> as _), &mut hook as *mut F);
-        check(unsafe {
-            sys::nxd_pad_model(self.as_raw(), tp_degree, num_heads, list, n, call, data.cast())
+        told_texts(wrapped_classes, |list, n| {
+            check(unsafe {
+                sys::nxd_pad_model(self.as_raw(), tp_degree, num_heads, list, n, call, data.cast())
+            })
         })
     }
 }
@@ -321,4 +321,17 @@ impl Texts {
         let n = self.pointers.len();
         (if n == 0 { null() } else { self.pointers.as_ptr() }, n)
     }
+}
+
+/// A collective call with texts of this rank's. Where one of them is none they go as no array, which the
+/// library rejects on all ranks: the peers, who are in the call already or about to be, would wait
+/// otherwise.
+pub(crate) fn told_texts<S: AsRef<str>, R>(
+    texts: &[S],
+    call: impl FnOnce(*const *const std::os::raw::c_char, usize) -> Result<R>,
+) -> Result<R> {
+    let given = Texts::new(texts);
+    let (list, n) = given.as_ref().map_or((null(), texts.len()), Texts::pointers);
+    let outcome = call(list, n);
+    given.and(outcome)
 }

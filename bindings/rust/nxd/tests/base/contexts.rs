@@ -24,6 +24,27 @@ fn knows_its_place() {
     });
 }
 
+/// A rank whose text is none does not join, and the other hears of it at once.
+#[test]
+fn bad_texts_are_told() {
+    let store = Store::local().unwrap();
+    let start = Instant::now();
+    let join = |rank, host_id| {
+        let world = World::Store { store: &store, rank, size: 2 };
+        let timeout = Some(TIMEOUT);
+        Context::create_with(&ContextOptions { world, timeout, host_id, ..Default::default() })
+            .unwrap_err()
+            .status()
+    };
+    let told = std::thread::scope(|scope| {
+        let other = scope.spawn(|| join(0, None));
+        assert_eq!(join(1, Some("a\0b")), Status::INVALID_ARGUMENT);
+        other.join().unwrap()
+    });
+    assert_eq!(told, Status::PEER_LOST);
+    assert!(start.elapsed() < AT_ONCE);
+}
+
 #[test]
 fn lays_out_its_world() {
     on_ranks(4, |mut ctx| {

@@ -339,6 +339,9 @@ fn heads_that_ranks_do_not_divide() {
         let before = net.forward(&[&*x])?.to_vec::<f32>()?;
         let refused = net.pad(2, 3, &["Nothing"], |_, _, _| Ok(())).unwrap_err();
         assert_eq!(refused.status(), Status::INVALID_ARGUMENT);
+        let class = if ctx.rank()? == 0 { "Sequ\0ential" } else { "Sequential" };
+        let refused = net.pad(2, 3, &[class], |_, _, _| Ok(())).unwrap_err();
+        assert_eq!(refused.status(), Status::INVALID_ARGUMENT, "{}", refused);
         let broken = net.pad(2, 3, &[], |_, _, _| Err(Error::user("no heads"))).unwrap_err();
         assert_eq!(broken.status(), Status::USER);
         let mut seen = Vec::new();

@@ -3,7 +3,7 @@ use crate::training::{ids, CONFIG};
 use nxd::model::{self, ModelOptions};
 use nxd::{
     AdamwOptions, Ddp, DdpOptions, Device, FinishOptions, ModelPipeline, Optimizer,
-    ParallelOptions, PipelineOptions,
+    ParallelOptions, PipelineOptions, Status,
 };
 use std::cell::RefCell;
 use std::rc::Rc;
@@ -42,6 +42,17 @@ fn a_model_in_stages() {
         let fewer = PipelineOptions { num_microbatches: -2, ..Default::default() };
         let fewer = ModelPipeline::create(&model, &inputs, fewer).map(drop).unwrap_err();
         assert!(fewer.message().contains("expected at least 1, got -2"), "{}", fewer);
+        // Texts that are none on one rank are an error of both.
+        let text = |bad| if ctx.rank().unwrap() == bad { "la\0bels" } else { "labels" };
+        let cuts = vec![text(1).to_string()];
+        let none = PipelineOptions { pipeline_cuts: cuts, ..Default::default() };
+        let none = ModelPipeline::create(&model, &inputs, none).map(drop).unwrap_err();
+        assert_eq!(none.status(), Status::INVALID_ARGUMENT, "{}", none);
+        let named = [(text(0), &*ids), ("input_ids", &*ids)];
+        let none = pipeline.train_named(&named).unwrap_err();
+        assert_eq!(none.status(), Status::INVALID_ARGUMENT, "{}", none);
+        let none = pipeline.evaluate_named(&named, 0).map(drop).unwrap_err();
+        assert_eq!(none.status(), Status::INVALID_ARGUMENT, "{}", none);
         assert!(pipeline.graph_text()?.contains("model.layers.1"));
         assert!(!pipeline.local_module_names()?.is_empty());
         assert_eq!(pipeline.pipeline().has_loss()?, ctx.rank()? == 1);
