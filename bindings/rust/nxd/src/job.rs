@@ -1,4 +1,4 @@
-use crate::error::{c_string, check, Result};
+use crate::error::{c_string, check, Result, Status};
 use crate::object::{create, get, object, Owned};
 use crate::store::milliseconds;
 use nxd_sys as sys;
@@ -75,22 +75,15 @@ impl Job {
     }
 }
 
-/// The sizes of worlds that mpirun and srun tell; torchrun and nxdrun set RANK.
-const WORLD_SIZES: [&str; 3] = ["OMPI_COMM_WORLD_SIZE", "PMI_SIZE", "SLURM_STEP_NUM_TASKS"];
-
-fn is_rank() -> bool {
-    let several = |name: &str| std::env::var(name).map_or(1, |n| n.parse().unwrap_or(1)) > 1;
-    std::env::var_os("RANK").map_or(false, |rank| !rank.is_empty())
-        || WORLD_SIZES.iter().any(|name| several(name))
-}
-
 /// Starts this program again as the ranks of one world and waits for them, unless torchrun, nxdrun,
 /// mpirun or srun has started it as one already. `true`: they have all ended well, and there is no
 /// more to do here.
 pub fn launch(processes: i32) -> Result<bool> {
-    if is_rank() {
-        return Ok(false);
-    }
-    Job::spawn(&SpawnOptions { processes, ..Default::default() })?.wait(None)?;
+    let job = match Job::spawn(&SpawnOptions { processes, ..Default::default() }) {
+        // By the variables that contexts go by too.
+        Err(error) if error.status() == Status::INVALID_STATE => return Ok(false),
+        job => job?,
+    };
+    job.wait(None)?;
     Ok(true)
 }

@@ -74,27 +74,42 @@ fn numbers(output: &str) -> Vec<f64> {
     losses(output).into_iter().map(|loss| loss.parse().unwrap()).collect()
 }
 
+/// An example with variables of a launcher, and without those that tests may be started with.
+fn launched(name: &str, argument: &str, variables: &[(&str, &str)]) -> std::process::Child {
+    let tests = std::env::current_exe().unwrap();
+    Command::new(tests.parent().unwrap().parent().unwrap().join("examples").join(name))
+        .arg(argument)
+        .env_remove("RANK")
+        .env_remove("WORLD_SIZE")
+        .envs([("NXD_CPU_MODE", "1"), ("OMP_NUM_THREADS", "1")])
+        .envs(variables.iter().copied())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap()
+}
+
 /// Ranks of mpirun's, which tells them so by other variables than RANK, join it and start none.
 #[test]
 fn launched_by_mpirun() {
-    let tests = std::env::current_exe().unwrap();
-    let program = tests.parent().unwrap().parent().unwrap().join("examples/show_error");
-    let ranks: Vec<_> = (0..2)
-        .map(|rank| {
-            Command::new(&program)
-                .env_remove("RANK")
-                .envs([("NXD_CPU_MODE", "1"), ("OMP_NUM_THREADS", "1"), ("OMPI_COMM_WORLD_SIZE", "2")])
-                .env("OMPI_COMM_WORLD_RANK", rank.to_string())
-                .stdout(Stdio::piped())
-                .stderr(Stdio::piped())
-                .spawn()
-                .unwrap()
-        })
-        .collect();
-    for rank in ranks {
-        let output = rank.wait_with_output().unwrap();
-        assert!(output.status.success(), "{:?}", output);
+    for (name, argument) in [("show_error", ""), ("interrupted", "handled")] {
+        let size = ("OMPI_COMM_WORLD_SIZE", "2");
+        let ranks = ["0", "1"]
+            .map(|rank| launched(name, argument, &[size, ("OMPI_COMM_WORLD_RANK", rank)]));
+        for rank in ranks {
+            let output = rank.wait_with_output().unwrap();
+            assert!(output.status.success(), "{:?}", output);
+        }
     }
+}
+
+/// The program of a batch script is no rank, whatever its variables say.
+#[test]
+fn launched_by_sbatch() {
+    let step = [("SLURM_STEP_ID", "4294967291"), ("SLURM_STEP_NUM_TASKS", "2")];
+    let output = launched("show_error", "", &step).wait_with_output().unwrap();
+    let text = String::from_utf8_lossy(&output.stdout);
+    assert!(text.contains("the group goes on: 2 ranks"), "{:?}", output);
 }
 
 #[cfg(feature = "engine")]
