@@ -4,8 +4,9 @@
  *   finetune_hf --model gpt2/ --ids corpus.u16 --out gpt2-tuned/ --tp 2
  *
  * The ids are those of the model's own tokenizer, as 16-bit numbers, the least byte first. With
- * --text the bytes of a file are the ids. It starts one process per rank itself; under torchrun or
- * nxdrun it joins the ranks that are there, and more ranks than --tp train data-parallel copies.
+ * --text the bytes of a file are the ids. It starts one process per rank itself; under torchrun,
+ * nxdrun, mpirun or srun it joins the ranks that are there, and more ranks than --tp train
+ * data-parallel copies.
  *
  * Built against an installed libnxd, whose place the program remembers:
  *   cc -std=c99 -O2 finetune_hf.c sampling.c text.c -o finetune_hf \
@@ -225,15 +226,18 @@ static int write_directory(rank_t* r, const arguments_t* a) {
   return 1;
 }
 
-/* Starts one process per rank and waits for them. */
-static int spawn_ranks(int n) {
+/* Starts one process per rank, waits for them and tells how they ended. 0 where this process is a
+ * rank itself, by a launcher too. */
+static int spawn_ranks(int n, int* good) {
   nxd_spawn_options_t options = NXD_SPAWN_OPTIONS_INIT;
   nxd_job_t* job = NULL;
   options.num_processes = n;
-  TRY(nxd_spawn(&options, &job));
-  const int good = !failed("nxd_job_wait", nxd_job_wait(job, -1));
+  nxd_status_t status = nxd_spawn(&options, &job);
+  if (status == NXD_ERROR_INVALID_STATE) return 0;
+  if (status == NXD_OK) status = nxd_job_wait(job, -1);
+  *good = !failed("the ranks", status);
   nxd_job_destroy(job);
-  return good;
+  return 1;
 }
 
 int main(int argc, char** argv) {
@@ -246,8 +250,9 @@ int main(int argc, char** argv) {
         stderr);
     return 2;
   }
-  if (!getenv("RANK") && a.tp * a.dp > 1) return spawn_ranks(a.tp * a.dp) ? 0 : 1;
-  int good = read_corpus(&r, &a) && open_rank(&r, &a);
+  int good = 0;
+  if (a.tp * a.dp > 1 && spawn_ranks(a.tp * a.dp, &good)) return good ? 0 : 1;
+  good = read_corpus(&r, &a) && open_rank(&r, &a);
   for (int step = 0; good && step < a.steps; ++step) good = train_step(&r, &a, step);
   good = good && write_directory(&r, &a);
   close_rank(&r);

@@ -1,7 +1,7 @@
 /* Data parallelism in its smallest form: a network of two linear layers, of which every rank has a
  * copy, on samples that the ranks share out anew each epoch. Start it as any program, with
- * NEURON_NUM_DEVICES ranks, or under torchrun or nxdrun; eagerly on the CPU, or recorded on device
- * XLA, where a step is one graph.
+ * NEURON_NUM_DEVICES ranks, or under torchrun, nxdrun, mpirun or srun; eagerly on the CPU, or
+ * recorded on device XLA, where a step is one graph.
  *
  *   NXD_CPU_MODE=1 NEURON_NUM_DEVICES=2 ./lazy_ddp
  *   NXD_CPU_MODE=1 torchrun --nproc-per-node=2 --no-python ./lazy_ddp
@@ -180,10 +180,11 @@ static nxd_status_t run(example_t* e) {
 
 /* Starts the processes, unless a launcher has. */
 static nxd_status_t run_all(example_t* e) {
-  if (getenv("RANK") || !getenv("NEURON_NUM_DEVICES")) return run(e);
+  if (!getenv("NEURON_NUM_DEVICES")) return run(e);
   nxd_job_t* job = NULL;
-  TRY(nxd_spawn(NULL, &job));
-  const nxd_status_t status = nxd_job_wait(job, -1);
+  nxd_status_t status = nxd_spawn(NULL, &job);
+  if (status == NXD_ERROR_INVALID_STATE) return run(e); /* this is one of its ranks */
+  if (status == NXD_OK) status = nxd_job_wait(job, -1);
   nxd_job_destroy(job);
   return status;
 }

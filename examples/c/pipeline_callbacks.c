@@ -232,10 +232,11 @@ static nxd_status_t run(example_t* e) {
 
 /* Starts the processes, unless a launcher has. */
 static nxd_status_t run_all(example_t* e) {
-  if (getenv("RANK") || !getenv("NEURON_NUM_DEVICES")) return run(e);
+  if (!getenv("NEURON_NUM_DEVICES")) return run(e);
   nxd_job_t* job = NULL;
-  TRY(nxd_spawn(NULL, &job));
-  const nxd_status_t status = nxd_job_wait(job, -1);
+  nxd_status_t status = nxd_spawn(NULL, &job);
+  if (status == NXD_ERROR_INVALID_STATE) return run(e); /* this is one of its ranks */
+  if (status == NXD_OK) status = nxd_job_wait(job, -1);
   nxd_job_destroy(job);
   return status;
 }

@@ -1,7 +1,7 @@
 /* Pre-trains a BERT on masked words and next sentences (Devlin et al. 2019), tensor- and
  * data-parallel, with the optimizer's state split over the copies (--zero1). It starts one process
- * per rank itself; under torchrun or nxdrun it joins the ranks that are there, and more ranks than
- * --tp train data-parallel copies.
+ * per rank itself; under torchrun, nxdrun, mpirun or srun it joins the ranks that are there, and
+ * more ranks than --tp train data-parallel copies.
  *
  *   pretrain_bert --tp 2 --dp 2 --zero1 --text my.txt --out bert
  *   pretrain_bert --data corpus.u16 --vocab 30522 --cls 101 --sep 102 --mask 103
@@ -391,15 +391,18 @@ static int write_directory(rank_t* r, const arguments_t* a) {
   return 1;
 }
 
-/* Starts one process per rank and waits for them. */
-static int spawn_ranks(int n) {
+/* Starts one process per rank, waits for them and tells how they ended. 0 where this process is a
+ * rank itself, by a launcher too. */
+static int spawn_ranks(int n, int* good) {
   nxd_spawn_options_t options = NXD_SPAWN_OPTIONS_INIT;
   nxd_job_t* job = NULL;
   options.num_processes = n;
-  TRY(nxd_spawn(&options, &job));
-  const int good = !failed("nxd_job_wait", nxd_job_wait(job, -1));
+  nxd_status_t status = nxd_spawn(&options, &job);
+  if (status == NXD_ERROR_INVALID_STATE) return 0;
+  if (status == NXD_OK) status = nxd_job_wait(job, -1);
+  *good = !failed("the ranks", status);
   nxd_job_destroy(job);
-  return good;
+  return 1;
 }
 
 int main(int argc, char** argv) {
@@ -410,8 +413,9 @@ int main(int argc, char** argv) {
     return 2;
   }
   const int ranks = (int)(a.tp * a.dp);
-  if (!getenv("RANK") && ranks > 1) return spawn_ranks(ranks) ? 0 : 1;
-  int good = read_words(&r, &a) && (r.config = make_config(&a)) != NULL && open_rank(&r, &a);
+  int good = 0;
+  if (ranks > 1 && spawn_ranks(ranks, &good)) return good ? 0 : 1;
+  good = read_words(&r, &a) && (r.config = make_config(&a)) != NULL && open_rank(&r, &a);
   for (int step = 0; good && step < a.steps; ++step) good = train_step(&r, &a, step);
   if (good) good = print_state(&r, &a);
   if (good && a.out) good = write_directory(&r, &a);

@@ -1,8 +1,8 @@
 /* Trains a language model on token ids, or on text byte by byte, with the vocabulary, heads and
  * features of each layer split over tensor-parallel ranks, its layers over the stages of a
  * pipeline, and the batch over data-parallel copies. Start it as any program: it starts one process
- * per rank itself. Under torchrun or nxdrun it joins the ranks that are there; more ranks than --tp
- * times --pp are copies.
+ * per rank itself. Under torchrun, nxdrun, mpirun or srun it joins the ranks that are there; more
+ * ranks than --tp times --pp are copies.
  *
  *   train_lm --tp 2 --text my.txt --out results
  *   train_lm --tp 1 --pp 2 --dp 2 --microbatches 4 --zero1
@@ -237,16 +237,18 @@ static char* make_config(const arguments_t* a) {
   return config;
 }
 
-/* Starts one process per rank and waits for them. */
-static int spawn_ranks(int n) {
+/* Starts one process per rank, waits for them and tells how they ended. 0 where this process is a
+ * rank itself, by a launcher too. */
+static int spawn_ranks(int n, int* good) {
   nxd_spawn_options_t options = NXD_SPAWN_OPTIONS_INIT;
   nxd_job_t* job = NULL;
   options.num_processes = n;
-  TRY(nxd_spawn(&options, &job));
-  const nxd_status_t status = nxd_job_wait(job, -1);
-  const int good = !failed("nxd_job_wait", status);
+  nxd_status_t status = nxd_spawn(&options, &job);
+  if (status == NXD_ERROR_INVALID_STATE) return 0;
+  if (status == NXD_OK) status = nxd_job_wait(job, -1);
+  *good = !failed("the ranks", status);
   nxd_job_destroy(job);
-  return good;
+  return 1;
 }
 
 /* The dtype that matrices are multiplied in. */
@@ -522,9 +524,10 @@ int main(int argc, char** argv) {
     return parsed == 0 ? 0 : 2;
   }
   const int ranks = a.tp * a.pp * a.dp;
-  if (!getenv("RANK") && ranks > 1) return spawn_ranks(ranks) ? 0 : 1;
-  int good = (a.data || text_read(a.text, &r.text)) && (r.config = make_config(&a)) != NULL &&
-             (r.checkpoint_directory = joined(a.out, "checkpoints")) != NULL;
+  int good = 0;
+  if (ranks > 1 && spawn_ranks(ranks, &good)) return good ? 0 : 1;
+  good = (a.data || text_read(a.text, &r.text)) && (r.config = make_config(&a)) != NULL &&
+         (r.checkpoint_directory = joined(a.out, "checkpoints")) != NULL;
   r.end = a.stop_at > 0 && a.stop_at < a.steps ? a.stop_at : a.steps;
   if (good && !a.data && r.text.size <= (size_t)a.sequence) {
     fprintf(stderr, "train_lm: expected a text of more than %lld bytes, got %zu\n",

@@ -85,6 +85,10 @@ find_c_examples() {
   done
 }
 
+# Starts a program as the two ranks of a job of mpirun's, which tells them so by its variables alone.
+as_mpirun=(env -u RANK -u WORLD_SIZE OMPI_COMM_WORLD_SIZE=2 "OMPI_MCA_orte_hnp_uri=test $$" PMIX_NAMESPACE=1
+  sh -c 'OMPI_COMM_WORLD_RANK=1 "$@" & OMPI_COMM_WORLD_RANK=0 "$@" && wait $!' ranks)
+
 # losses FILE COMMAND...: runs a command and keeps the numbers of its lines with a loss in FILE, and all
 # lines in FILE.log. A launcher may put a rank's name in front of them.
 losses() {

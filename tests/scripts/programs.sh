@@ -38,6 +38,25 @@ losses_of() {
   (($(wc -l < "$out.losses") == $3)) || { cat "$out.log"; exit 1; }
 }
 
+# same_as_mpirun AT OUT NAME OPTION...: has the losses in AT/OUT.losses also as two ranks that mpirun would have
+# started, which it tells them by other variables than RANK.
+same_as_mpirun() {
+  local at=$1 out=$2 rank ranks=()
+  shift 2
+  for rank in 0 1; do
+    (
+      unset RANK WORLD_SIZE
+      export OMPI_COMM_WORLD_SIZE=2 OMPI_COMM_WORLD_RANK=$rank OMPI_MCA_orte_hnp_uri=$at PMIX_NAMESPACE=$out
+      program "$@" --out "$at/$out.mpirun" > "$at/$out.$rank.log" 2>&1
+    ) &
+    ranks+=($!)
+  done
+  for rank in "${ranks[@]}"; do wait "$rank" || { echo "$*"; cat "$at/$out".[01].log; exit 1; }; done
+  cat "$at/$out".[01].log > "$at/$out.mpirun.log"
+  losses_of "$at" "$out.mpirun" 4
+  cmp "$at/$out.losses" "$at/$out.mpirun.losses"
+}
+
 # text_of AT OUT: the text that the model wrote, in AT/OUT.text.
 text_of() { sed -n '/the model writes/,$p' "$1/$2.log" > "$1/$2.text"; }
 
@@ -70,6 +89,9 @@ keep_programs() {
   run_program "$at" bert "${bert[@]}"
   losses_of "$at" bert 4
   state_of "$at" bert
+  same_as_mpirun "$at" tensor "${tensor[@]}"
+  same_as_mpirun "$at" tuned "${tuned[@]}"
+  same_as_mpirun "$at" bert "${bert[@]}"
   [[ -n ${NXD_LONG:-} ]] || return 0
   for dtype in "${dtypes[@]}"; do run_program "$at" "$dtype" "${of_dtype[@]}" --dtype "$dtype"; done
   run_program "$at" both "${both[@]}" --save "$at/saved"
@@ -121,6 +143,7 @@ compare_programs() {
   losses_of "$at" bert 4
   state_of "$at" bert
   same_files bert.losses bert/model.safetensors bert.state
+  same_as_mpirun "$at" bert "${bert[@]}"
 
   [[ -n ${NXD_LONG:-} ]] || return 0
   for dtype in "${dtypes[@]}"; do

@@ -96,6 +96,8 @@ awk '/^```go$/ { inside = 1; next } /^```$/ { inside = 0 } inside' README.md > "
   go mod edit -require=libnxd.org/nxd@v0.1.0 -replace=libnxd.org/nxd=./nxd-go && go build -o readme .)
 run readme "$work/readme/readme"
 grep -q "sums are \[3 20\]" "$work/readme.out" || { cat "$work/readme.out"; exit 1; }
+run readme.mpirun "${as_mpirun[@]}" "$work/readme/readme"
+grep -q "sums are \[3 20\]" "$work/readme.mpirun.out" || { cat "$work/readme.mpirun.out"; exit 1; }
 
 # A library of another ABI is refused when the program starts.
 echo 'unsigned nxd_abi_version(void) { return 99; }' > "$work/other.c"

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # The examples of data parallelism, and of tensor parallelism over a caller's arrays, on one, two and
-# three or four ranks: losses fall, and do not depend on the number of ranks. lazy_ddp also under nxd_spawn, by NEURON_NUM_DEVICES.
+# three or four ranks: losses fall, and do not depend on the number of ranks. lazy_ddp also under nxd_spawn, by NEURON_NUM_DEVICES, and as ranks of mpirun.
 # usage: test_data_parallel_examples.sh SOURCE_DIR BUILD_DIR     77: this build has no examples
 set -euo pipefail
 . "$(dirname "$0")/lib.sh"
@@ -28,12 +28,13 @@ loads_no_libtorch "$embedded"
 losses "$work/lazy.1" "$build/examples/c/lazy_ddp"
 for n in 2 4; do losses "$work/lazy.$n" "$build/tools/nxdrun" -n $n "$build/examples/c/lazy_ddp"; done
 losses "$work/lazy.spawn" env NEURON_NUM_DEVICES=2 "$build/examples/c/lazy_ddp"
+losses "$work/lazy.mpirun" env NEURON_NUM_DEVICES=2 "${as_mpirun[@]}" "$build/examples/c/lazy_ddp"
 # Recorded on device XLA, by one switch.
 for n in 1 2; do
   losses "$work/lazy.xla$n" env -u NXD_CPU_MODE NXD_XLA_BACKEND=replay "$build/tools/nxdrun" -n $n \
     "$build/examples/c/lazy_ddp"
 done
-compare_losses 1e-5 "$work"/lazy.{1,2,4,spawn,xla1,xla2}
+compare_losses 1e-5 "$work"/lazy.{1,2,4,spawn,mpirun,xla1,xla2}
 # one_graph_a_step NAME: the 100 steps are runs of one graph, with nothing eager and no early read. The
 # other rank may have compiled it.
 one_graph_a_step() {

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # The example of a caller's own stages on one, two and four ranks, with every schedule, with chunks
-# and started by itself: losses fall, and are the same to the last digit. Timelines are written.
+# and started by itself or as ranks of mpirun: losses fall, and are the same to the last digit. Timelines are written.
 # usage: test_pipeline_callbacks.sh SOURCE_DIR BUILD_DIR     77: this build has no examples
 set -euo pipefail
 . "$(dirname "$0")/lib.sh"
@@ -32,6 +32,7 @@ for n in 2 4; do
 done
 run one.chunks "$example" --chunks 4 --schedule gpipe
 run spawn env NEURON_NUM_DEVICES=2 "$example" --timeline "$work/spawn.json"
+run mpirun env NEURON_NUM_DEVICES=2 "${as_mpirun[@]}" "$example"
 # A picture has a box for each task: of two ranks, forth and back, 8 microbatches, 30 steps.
 "$1/scripts/draw_timeline" "$work/spawn.json" "$work/spawn.svg"
 python3 - "$work/spawn.svg" "$((2 * 2 * 8 * 30))" <<'END'

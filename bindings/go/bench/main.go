@@ -4,6 +4,7 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"os"
 	"runtime"
@@ -71,10 +72,10 @@ func run() error {
 }
 
 func start() error {
-	if os.Getenv("RANK") != "" {
+	job, err := nxd.Spawn(&nxd.SpawnOptions{Processes: 2})
+	if errors.Is(err, nxd.InvalidState) { // this process is a rank already
 		return run()
 	}
-	job, err := nxd.Spawn(&nxd.SpawnOptions{Processes: 2})
 	if err != nil {
 		return err
 	}

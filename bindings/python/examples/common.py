@@ -2,7 +2,6 @@
 
 import argparse
 import contextlib
-import os
 from pathlib import Path
 
 import numpy as np
@@ -56,9 +55,13 @@ def random_windows(ids, seed, step, copies, batch, length):
 def launch(ranks):
     """Starts this program once for each rank and waits. False in a process that is a rank, by a
     launcher too, or the only one."""
-    if "RANK" in os.environ or ranks == 1:
+    if ranks == 1:
         return False
-    with nxd.spawn(num_processes=ranks) as job:
+    try:
+        job = nxd.spawn(num_processes=ranks)
+    except nxd.InvalidState:  # this process is a rank already
+        return False
+    with job:
         job.wait()
     return True
 

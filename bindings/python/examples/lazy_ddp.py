@@ -6,10 +6,9 @@ XLA, where a step is one graph:
     NXD_XLA_BACKEND=replay python3 lazy_ddp.py
 """
 
-import os
-
 import numpy as np
 import nxd
+from common import launch
 from nxd import ops
 
 SAMPLES, BATCH, EPOCHS = 240, 24, 10
@@ -73,7 +72,5 @@ def main():
 
 
 if __name__ == "__main__":
-    if "RANK" in os.environ:
+    if not launch(2):
         main()
-    else:
-        nxd.spawn(num_processes=2).wait()

@@ -1,7 +1,7 @@
 """Trains a language model on token ids, or on text byte by byte, with tensor, sequence, pipeline
 and data parallelism: examples/c/train_lm.c in Python, with its options and its losses to the last
-digit. It starts one process per rank itself; under torchrun or nxdrun it joins the ranks that are
-there, and more ranks than --tp times --pp train data-parallel copies.
+digit. It starts one process per rank itself; under torchrun, nxdrun, mpirun or srun it joins the
+ranks that are there, and more ranks than --tp times --pp train data-parallel copies.
 
     python3 train_lm.py --tp 2 --text my.txt --out results
     python3 train_lm.py --tp 1 --pp 2 --dp 2 --microbatches 4 --zero1

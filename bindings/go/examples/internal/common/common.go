@@ -22,10 +22,14 @@ func Main(name string, ranks int, run func(ctx context.Context) error) {
 	runtime.LockOSThread() // kernels keep a team of threads for each thread that calls
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
 	defer stop()
-	if os.Getenv("RANK") == "" && ranks > 1 {
-		run = func(ctx context.Context) error { return spawn(ctx, ranks) }
+	var err error
+	started := false
+	if ranks > 1 {
+		started, err = spawn(ctx, ranks)
 	}
-	err := run(ctx)
+	if !started {
+		err = run(ctx)
+	}
 	if errors.Is(err, context.Canceled) {
 		fmt.Fprintf(os.Stderr, "%s: interrupted\n", name)
 		os.Exit(130)
@@ -36,13 +40,17 @@ func Main(name string, ranks int, run func(ctx context.Context) error) {
 	}
 }
 
-func spawn(ctx context.Context, n int) error {
+// spawn starts so many ranks and waits for them; false where this process is one already.
+func spawn(ctx context.Context, n int) (bool, error) {
 	job, err := nxd.Spawn(&nxd.SpawnOptions{Processes: n})
+	if errors.Is(err, nxd.InvalidState) {
+		return false, nil
+	}
 	if err != nil {
-		return err
+		return true, err
 	}
 	defer job.Close()
-	return job.Wait(ctx)
+	return true, job.Wait(ctx)
 }
 
 // Shown is whether a step's loss is printed: about 20 of them, the first and the last too.
