@@ -10,10 +10,7 @@ import (
 // Checkpoint is a directory of files that appears at once or not at all: one that is being written, or
 // was opened to be read. Closing one that was not published removes it; one that is being published is
 // waited for.
-type Checkpoint struct {
-	own.Handle[raw.Checkpoint]
-	ctx *Context
-}
+type Checkpoint struct{ own.Handle[raw.Checkpoint] }
 
 func newCheckpoint(ctx *Context, directory string, make func(ctx *raw.Context) (*raw.Checkpoint, error)) (*Checkpoint,
 	error) {
@@ -21,7 +18,7 @@ func newCheckpoint(ctx *Context, directory string, make func(ctx *raw.Context) (
 	if err != nil || p == nil {
 		return nil, err
 	}
-	return &Checkpoint{own.New(p, raw.CheckpointDestroy), ctx}, nil
+	return &Checkpoint{own.New(p, raw.CheckpointDestroy, ctx)}, nil
 }
 
 // NewCheckpoint begins the checkpoint of a step. [collective: world]

@@ -1,12 +1,16 @@
 package nxd_test
 
 import (
+	"context"
 	"errors"
 	"os"
 	"path/filepath"
+	"runtime"
 	"strconv"
 	"strings"
+	"sync/atomic"
 	"testing"
+	"time"
 
 	"libnxd.org/nxd"
 	"libnxd.org/nxd/internal/ranks"
@@ -229,5 +233,47 @@ func TestCheckpoints(t *testing.T) {
 	}
 	if published != 2 {
 		t.Errorf("%d checkpoints are kept, 2 were to be", published)
+	}
+}
+
+// A context that nothing else refers to lives as long as a call on what was made from it.
+func TestContextOfACall(t *testing.T) {
+	store, err := nxd.NewLocalStore()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer store.Close()
+	join := func(rank int) *nxd.Context {
+		c, err := nxd.NewContext(context.Background(),
+			&nxd.ContextOptions{Store: store, Rank: rank, Size: 2, Timeout: ranks.Timeout})
+		if err != nil {
+			t.Error(err)
+		}
+		return c
+	}
+	directory := t.TempDir()
+	var collected atomic.Bool
+	ended := make(chan error)
+	go func() {
+		c := join(0)
+		runtime.SetFinalizer(c, func(*nxd.Context) { collected.Store(true) })
+		state, err := c.NewTrainingState()
+		if err == nil {
+			err = state.Save(directory, 1, 0)
+		}
+		ended <- err
+	}()
+	c := join(1)
+	for i := 0; i < 100; i++ { // by now the other rank waits for this one
+		runtime.GC()
+		time.Sleep(time.Millisecond)
+	}
+	defer c.Close()
+	if collected.Load() {
+		t.Error("the context of a call that waits was collected")
+	}
+	state, err := c.NewTrainingState()
+	if err = first(err, state.Save(directory, 1, 0), <-ended); err != nil {
+		t.Error(err)
 	}
 }

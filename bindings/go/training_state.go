@@ -12,7 +12,6 @@ import (
 // context's random state, and texts. It keeps its parts alive.
 type TrainingState struct {
 	own.Handle[raw.TrainingState]
-	ctx   *Context
 	needs *[]any // of the parts, as long as the handle
 }
 
@@ -23,7 +22,7 @@ func (c *Context) NewTrainingState() (*TrainingState, error) {
 		return nil, err
 	}
 	needs := new([]any)
-	return &TrainingState{own.New(p, raw.TrainingStateDestroy, needs), c, needs}, nil
+	return &TrainingState{own.New(p, raw.TrainingStateDestroy, c, needs), needs}, nil
 }
 
 // Keep has Go values that a part needs live as long as the state.
