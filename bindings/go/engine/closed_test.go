@@ -259,3 +259,25 @@ func TestPipelineKeepsItsDDP(t *testing.T) {
 		}
 	})
 }
+
+// A label that is closed on one rank is an error on both.
+func TestClosedLabelOfOneRank(t *testing.T) {
+	ranks.Run(t, 2, func(c *nxd.Context) error {
+		if err := c.InitModelParallel(nil); err != nil {
+			return err
+		}
+		label, err := engine.FromSlice([]int64{1, 2}, 1, 2)
+		if err != nil {
+			return err
+		}
+		defer label.Close()
+		if rank, err := c.Rank(); err != nil || rank == 1 {
+			label.Close()
+		}
+		_, err = engine.LossWeights(c, []*engine.Tensor{label}, -100, false)
+		if !errors.Is(err, nxd.InvalidArgument) {
+			t.Errorf("got %v", err)
+		}
+		return c.Finalize()
+	})
+}

@@ -58,14 +58,15 @@ func NewCustom(m *Module, o nxd.CustomOptions) (*nxd.Optimizer, error) {
 // LossWeights make mean losses of microbatches add up to the mean over all valid tokens of the step; nil
 // among labels: no tokens. [collective: the data-parallel group]
 func LossWeights(c *nxd.Context, labels []*Tensor, ignoreIndex int64, shifted bool) ([]float64, error) {
-	list, err := pointers(labels)
-	if err != nil {
-		return nil, err
-	}
+	list, bad := pointers(labels)
 	weights := make([]float64, len(labels))
-	err = own.Do(c.Handle, func(p *raw.Context) error {
-		return rawengine.LossWeights(p, first(list), len(list), ignoreIndex, flag(shifted), first(weights))
+	// Also with bad labels, in the place of which NULL is given, so that the peers are told.
+	err := own.Do(c.Handle, func(p *raw.Context) error {
+		return rawengine.LossWeights(p, first(list), len(labels), ignoreIndex, flag(shifted), first(weights))
 	})
 	runtime.KeepAlive(labels)
-	return weights, err
+	if err = raw.FirstError(bad, err); err != nil {
+		return nil, err
+	}
+	return weights, nil
 }
