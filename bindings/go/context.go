@@ -55,12 +55,12 @@ func NewContext(ctx context.Context, o *ContextOptions) (*Context, error) {
 		TimeoutMs: milliseconds(o.Timeout), Seed: o.Seed, PlainKernels: raw.Toggle(flag(o.PlainKernels)),
 		Transport: o.Transport,
 	}.Sized()
-	var err error
-	if c.InterfaceName, err = scratch.String("Interface", o.Interface); err != nil {
-		return nil, err
-	}
-	if c.HostID, err = scratch.String("HostID", o.HostID); err != nil {
-		return nil, err
+	var badInterface, badHost error
+	c.InterfaceName, badInterface = scratch.String("Interface", o.Interface)
+	c.HostID, badHost = scratch.String("HostID", o.HostID)
+	bad := raw.FirstError(badInterface, badHost)
+	if bad != nil {
+		c.Transport = raw.TransportInvalid // by which the peers, who wait for this rank, are told
 	}
 	if o.Store != nil || o.Size != 0 {
 		c.Rendezvous = raw.RendezvousStore
@@ -82,7 +82,7 @@ func NewContext(ctx context.Context, o *ContextOptions) (*Context, error) {
 		c.Store = s
 		return raw.ContextCreate(&c)
 	})
-	if err != nil {
+	if err = raw.FirstError(bad, err); err != nil {
 		interrupts.Delete(id)
 		return nil, err
 	}

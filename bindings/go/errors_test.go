@@ -40,6 +40,32 @@ func TestBadLengthsTellThePeers(t *testing.T) {
 	}
 }
 
+// A rank whose text is none does not join, and the other hears of it at once.
+func TestBadTextTellsThePeers(t *testing.T) {
+	store, err := nxd.NewLocalStore()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer store.Close()
+	ends := make([]chan error, 2)
+	for rank, host := range []string{"", "a\x00b"} {
+		ends[rank] = make(chan error)
+		go func(rank int, host string) {
+			c, err := nxd.NewContext(context.Background(), &nxd.ContextOptions{Store: store, Rank: rank, Size: 2,
+				HostID: host, Timeout: ranks.Timeout})
+			if err == nil {
+				c.Close()
+			}
+			ends[rank] <- err
+		}(rank, host)
+	}
+	for rank, want := range []nxd.Status{nxd.PeerLost, nxd.InvalidArgument} {
+		if err := <-ends[rank]; !errors.Is(err, want) {
+			t.Errorf("rank %d: expected %v, got %v", rank, want, err)
+		}
+	}
+}
+
 // Works, and a DDP, over arrays that do not fit on one rank: the peers get the reason, and go on.
 func TestBadArraysTellThePeers(t *testing.T) {
 	failures := make([][]error, 2)
