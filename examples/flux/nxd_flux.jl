@@ -17,7 +17,7 @@ for kind in (:column_linear, :row_linear)
             # A gradient that nobody asks for is made all the same; the one of x is a sum over ranks.
             function pullback(dy)
                 dx, dw, db = similar(x), similar(w), similar(b)
-                NXD.$backward!(ctx, x, w, Array(ChainRulesCore.unthunk(dy)), dx, dw, db)
+                NXD.$backward!(ctx, x, w, convert(Array, ChainRulesCore.unthunk(dy)), dx, dw, db)
                 ChainRulesCore.NoTangent(), ChainRulesCore.NoTangent(), dx, dw, db
             end
             $kind(ctx, x, w, b), pullback
@@ -49,6 +49,7 @@ end
 
 "Updates the weights where they are, by gradients wherever Zygote has put them."
 function update!(o::Zero1, gradients::NamedTuple)
+    # Copies: Zygote may give two weights one array, which would be reduced twice.
     kept = [Array(g) for g in values(gradients)]
     for (i, g) in reverse(collect(enumerate(kept)))
         NXD.rebind!(o.ddp, i - 1, nothing, g)
