@@ -54,8 +54,23 @@ object! {
 /// `zero_stage` 1 the optimizer's state is sharded over the group.
 pub struct Ddp {
     // Released before the memory that it uses.
-    pub(crate) handle: Owned<DdpHandle>,
+    pub(crate) handle: Rc<Owned<DdpHandle>>,
     pub(crate) arrays: Option<Rc<Arrays>>,
+}
+
+/// After a call that has failed, gradients that the library does not use are the program's.
+pub(crate) fn recovering<R>(
+    ddp: &DdpHandle,
+    arrays: &Option<Rc<Arrays>>,
+    outcome: Result<R>,
+) -> Result<R> {
+    if let (Err(_), Some(arrays)) = (&outcome, arrays) {
+        // A gradient that is being reduced cannot move.
+        arrays.bring_back_if(|index| unsafe {
+            sys::nxd_ddp_rebind(ddp.as_raw(), index, null_mut(), null_mut()) == Status::OK
+        });
+    }
+    outcome
 }
 
 fn reject(ctx: &Context, group: Option<&Group>, error: Error) -> Error {
@@ -101,7 +116,7 @@ impl Ddp {
                 out,
             )
         })?;
-        Ok(Ddp { handle, arrays: Some(arrays) })
+        Ok(Ddp { handle: Rc::new(handle), arrays: Some(arrays) })
     }
 
     /// Says how the ranks of the tensor-parallel group hold each parameter, so that norms, clipping
@@ -183,18 +198,7 @@ impl Ddp {
         if let Some(arrays) = &self.arrays {
             arrays.give_away(index)?;
         }
-        self.recovering(check(call()))
-    }
-
-    /// After a call that has failed, gradients that the library does not use are the program's.
-    fn recovering<R>(&self, outcome: Result<R>) -> Result<R> {
-        if let (Err(_), Some(arrays)) = (&outcome, &self.arrays) {
-            // A gradient that is being reduced cannot move.
-            arrays.bring_back_if(|index| unsafe {
-                sys::nxd_ddp_rebind(self.as_raw(), index, null_mut(), null_mut()) == Status::OK
-            });
-        }
-        outcome
+        recovering(&self.handle, &self.arrays, check(call()))
     }
 
     /// Says that memory of an [`Array::over_memory`] has moved, as where a framework makes new
@@ -243,9 +247,10 @@ impl Ddp {
     /// pipeline- and data-parallel groups.
     pub fn finish(&self, options: &FinishOptions) -> Result<f64> {
         let options = options.with_size();
-        self.recovering(with_arrays(&self.arrays, || {
+        let outcome = with_arrays(&self.arrays, || {
             get(|out| unsafe { sys::nxd_ddp_finish(self.as_raw(), &options, out) })
-        }))
+        });
+        recovering(&self.handle, &self.arrays, outcome)
     }
 
     /// The handle, for functions of the raw layer.

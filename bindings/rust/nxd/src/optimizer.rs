@@ -1,7 +1,7 @@
 use crate::arrays::{with_arrays, Arrays};
 use crate::callback::{guard, release};
 use crate::checkpoint::Checkpoint;
-use crate::data_parallel::{Ddp, FinishOptions};
+use crate::data_parallel::{recovering, Ddp, DdpHandle, FinishOptions};
 use crate::element::{DType, Element};
 use crate::error::{
     c_string, check, check_abi, invalid, string, told, ParameterState, Result, Status,
@@ -10,7 +10,7 @@ use crate::object::{create, get, object, Owned};
 use nxd_sys as sys;
 use std::os::raw::c_void;
 use std::ptr::null_mut;
-use std::rc::Rc;
+use std::rc::{Rc, Weak};
 use sys::Versioned;
 
 pub use sys::nxd_adamw_formula_t as AdamwFormula;
@@ -31,7 +31,7 @@ object! {
 pub struct Optimizer {
     // Released before the memory that it uses.
     handle: Owned<OptimizerHandle>,
-    arrays: Option<Rc<Arrays>>,
+    kept: Kept,
 }
 
 /// An object that an optimizer may be made over: a [`Ddp`], or a module.
@@ -50,13 +50,19 @@ pub enum Over {
     Module(*mut sys::nxd_module_t),
 }
 
-/// The memory that an optimizer keeps, if its parameters are in the program's own.
+/// The memory that an optimizer keeps, if its parameters are in the program's own, and the ddp over it, as
+/// long as the program has that.
 #[doc(hidden)]
-pub struct Kept(Option<Rc<Arrays>>);
+#[derive(Default)]
+pub struct Kept {
+    arrays: Option<Rc<Arrays>>,
+    ddp: Weak<Owned<DdpHandle>>,
+}
 
 unsafe impl Trainable for Ddp {
     fn of(&self) -> Over {
-        Over::Ddp(self.as_raw(), Kept(self.arrays.clone()))
+        let kept = Kept { arrays: self.arrays.clone(), ddp: Rc::downgrade(&self.handle) };
+        Over::Ddp(self.as_raw(), kept)
     }
 }
 
@@ -81,12 +87,12 @@ macro_rules! create_over {
             #[cfg(feature = "engine")]
             Over::Module(module) => create(|out| unsafe { sys::$module(*module, $options, out) }),
         };
-        let arrays = match over {
-            Over::Ddp(_, kept) => kept.0,
+        let kept = match over {
+            Over::Ddp(_, kept) => kept,
             #[cfg(feature = "engine")]
-            Over::Module(_) => None,
+            Over::Module(_) => Kept::default(),
         };
-        handle.map(|handle| Optimizer { handle, arrays })
+        handle.map(|handle| Optimizer { handle, kept })
     }};
 }
 
@@ -134,24 +140,34 @@ impl Optimizer {
     pub fn step(&mut self, options: &FinishOptions) -> Result<StepReport> {
         let options = options.with_size();
         let mut report = StepReport::default();
-        with_arrays(&self.arrays, || {
+        self.with_arrays(|| {
             check(unsafe { sys::nxd_optimizer_step(self.as_raw(), &options, &mut report) })
         })?;
         Ok(report)
+    }
+
+    /// A call that uses the arrays. After one that has failed, gradients that the library does not use are
+    /// the program's.
+    fn with_arrays<R>(&self, call: impl FnOnce() -> Result<R>) -> Result<R> {
+        let outcome = with_arrays(&self.kept.arrays, call);
+        match self.kept.ddp.upgrade() {
+            Some(ddp) => recovering(&ddp, &self.kept.arrays, outcome),
+            None => outcome,
+        }
     }
 
     /// The same without a report: the recorded device is not asked for the norm, so that the update
     /// runs, and fails, in `mark_step`.
     pub fn step_without_report(&mut self, options: &FinishOptions) -> Result<()> {
         let options = options.with_size();
-        with_arrays(&self.arrays, || {
+        self.with_arrays(|| {
             check(unsafe { sys::nxd_optimizer_step(self.as_raw(), &options, null_mut()) })
         })
     }
 
     /// Updates from gradients that are finished, and advances the step.
     pub fn update(&mut self) -> Result<()> {
-        with_arrays(&self.arrays, || check(unsafe { sys::nxd_optimizer_update(self.as_raw()) }))
+        self.with_arrays(|| check(unsafe { sys::nxd_optimizer_update(self.as_raw()) }))
     }
 
     /// Puts parameters, by names or patterns such as "*.bias", into a group of their own.
@@ -226,7 +242,7 @@ impl Optimizer {
     }
 
     pub(crate) fn arrays(&self) -> Option<Rc<Arrays>> {
-        self.arrays.clone()
+        self.kept.arrays.clone()
     }
 
     /// The handle, for functions of the raw layer.

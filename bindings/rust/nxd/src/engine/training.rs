@@ -5,6 +5,7 @@ use crate::engine::tensor::{maybe_pointers, Tensor};
 use crate::error::{check, Result};
 use crate::object::{create, get};
 use nxd_sys as sys;
+use std::rc::Rc;
 use sys::Versioned;
 
 impl Module {
@@ -21,7 +22,7 @@ impl Ddp {
     pub fn over_module(root: &Module, options: &DdpOptions) -> Result<Ddp> {
         let options = options.with_size();
         let handle = create(|out| unsafe { sys::nxd_ddp_create(root.as_raw(), &options, out) })?;
-        Ok(Ddp { handle, arrays: None })
+        Ok(Ddp { handle: Rc::new(handle), arrays: None })
     }
 }
 

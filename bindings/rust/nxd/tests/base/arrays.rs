@@ -308,6 +308,11 @@ fn gradients_after_a_failure() {
     let error = ddp.finish(&FinishOptions { max_norm: -1.0, ..Default::default() }).unwrap_err();
     assert_eq!(error.status(), Status::INVALID_ARGUMENT);
     assert!(ddp.arrays()[0].gradient::<f32>().is_ok());
+    let mut sgd = Optimizer::sgd(&ddp, &Default::default()).unwrap();
+    ddp.mark_ready(0).unwrap();
+    let error = sgd.step(&FinishOptions { max_norm: -1.0, ..Default::default() }).unwrap_err();
+    assert_eq!(error.status(), Status::INVALID_ARGUMENT);
+    assert!(ddp.arrays()[0].gradient::<f32>().is_ok());
     // Gradients are finished, but for their clipping.
     let error = ddp.finish(&FinishOptions::default()).unwrap_err();
     assert!(error.message().contains("the norm of the gradients is nan"), "{}", error);
