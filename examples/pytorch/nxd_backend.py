@@ -26,26 +26,33 @@ class _Work(_BaseWork):
         super().__init__()
         self.works, self.tensors, self.end = works, tensors, end
         self.future = torch.futures.Future()
-        self.ended, self.good = threading.Event(), False
+        self.ended, self.good, self.waiting = threading.Event(), False, threading.Lock()
 
     def complete(self):
-        """Waits for the works, on the thread of the group."""
-        try:
-            for work in self.works:
-                work.wait()
-            if self.end:
-                self.end()
-            self.good = True
-            self.future.set_result(self.tensors)
-        except Exception as error:  # goes to whoever waits
-            self.good = False
-            self.future.set_exception(error)
-        finally:
+        """Waits for the works, on the thread of the group or of the first who waits."""
+        failure = None
+        with self.waiting:
+            if self.ended.is_set():
+                return
+            try:
+                for work in self.works:
+                    work.wait()
+                if self.end:
+                    self.end()
+                self.good = True
+            except Exception as error:  # goes to whoever waits
+                failure = error
             self.ended.set()
+        if failure is None:
+            self.future.set_result(self.tensors)
+        else:
+            self.future.set_exception(failure)
 
     def wait(self, timeout=None):
         """torch says by a timeout of 0 that there is none."""
-        if not self.ended.wait(timeout.total_seconds() if timeout else None):
+        if not timeout:
+            self.complete()  # a message does not wait for those that the group's thread has before it
+        elif not self.ended.wait(timeout.total_seconds()):
             raise RuntimeError(f"nxd: the call has not ended within {timeout}")
         self.future.wait()  # raises what the call ended with
         return True
@@ -61,7 +68,8 @@ class _Work(_BaseWork):
 
 
 class ProcessGroup(dist.ProcessGroup):
-    """Calls are issued at once, and return; a thread of the group waits for them in their order."""
+    """Calls are issued at once, and return; a thread of the group waits for them in their order, those
+    aside that somebody waits for before."""
 
     def __init__(self, context, rank, size):
         super().__init__(rank, size)

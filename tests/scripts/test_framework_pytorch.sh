@@ -49,6 +49,17 @@ else:
     work = dist.isend(x, 0)
 assert work.wait() and work.is_completed() and work.is_success()
 assert x.tolist() == [1, 1, 1]
+# Nor does a message wait for those that were issued before it.
+y = torch.ones(3)
+if rank == 0:
+    early = dist.irecv(x, 1)
+    for tag in 1, 2:
+        dist.isend(y, 1, tag=tag).wait()
+    early.wait()
+else:
+    for tag in 1, 2:
+        dist.recv(y, 0, tag=tag)
+    dist.send(x, 0)
 work = dist.all_reduce(torch.zeros(2 + rank), async_op=True)
 try:
     work.wait()
