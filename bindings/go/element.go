@@ -92,7 +92,7 @@ func View[T Element](b Buffer) ([]T, error) {
 	if want := DTypeOf[T](); want != b.dtype {
 		return nil, raw.Invalid("view: expected elements of dtype %d, got a buffer of dtype %d", want, b.dtype)
 	}
-	if b.ptr == nil {
+	if b.ptr == nil && b.Len() > 0 {
 		return nil, raw.Invalid("view: expected a buffer, got none")
 	}
 	return unsafe.Slice((*T)(b.ptr), b.Len()), nil

@@ -206,7 +206,8 @@ func (t *Tensor) Buffer() (nxd.Buffer, error) {
 	if err != nil {
 		return nxd.Buffer{}, err
 	}
-	for i, want := len(shape)-1, int64(1); i >= 0; i-- {
+	// Without elements there is no order; want is 0 then from some dimension on.
+	for i, want := len(shape)-1, int64(1); i >= 0 && want != 0; i-- {
 		if shape[i] > 1 && strides[i] != want {
 			return nxd.Buffer{}, raw.Invalid("tensor: expected C order, got strides %v of shape %v", strides, shape)
 		}

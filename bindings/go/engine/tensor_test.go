@@ -67,6 +67,11 @@ func TestTensors(t *testing.T) {
 	if _, err := y.Buffer(); !errors.Is(err, nxd.InvalidArgument) {
 		t.Errorf("a buffer out of C order: got %v", err)
 	}
+	empty := must[*engine.Tensor](t)(engine.Zeros(nxd.F32, nxd.CPU, 3, 0))
+	defer empty.Close()
+	if view := must[[]float32](t)(nxd.View[float32](must[nxd.Buffer](t)(empty.Buffer()))); len(view) != 0 {
+		t.Errorf("a tensor without elements has %d", len(view))
+	}
 	meta := must[*engine.Tensor](t)(engine.Zeros(nxd.BF16, nxd.Meta, 4))
 	defer meta.Close()
 	if d := must[nxd.Device](t)(meta.Device()); d != nxd.Meta {
