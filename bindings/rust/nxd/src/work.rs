@@ -11,7 +11,8 @@ use std::time::Duration;
 /// Memory that a work may hold: it stays where it is while the value moves.
 ///
 /// # Safety
-/// The pointer is to `len` initialised elements, which nothing but this value reaches.
+/// The pointer is to `len` initialised elements, which nothing but this value reaches, and which are there
+/// until it is dropped: for ever, where it is forgotten, as a work that runs may be.
 pub unsafe trait Buffer {
     type Item: Element;
     fn data(&mut self) -> *mut Self::Item;
