@@ -135,7 +135,7 @@ void check_dtypes(const c10::OperatorHandle& op, const Stack& arguments) {
   const c10::impl::ExcludeDispatchKeyGuard plain(c10::DispatchKey::Functionalize);
   const OwnProducts own_products;
   const SilentWarnings silent;
-  Stack stack = trial_arguments(arguments, 0, TrialSizes::kLeast);
+  Stack stack = trial_arguments(op.schema(), arguments, 0, TrialSizes::kLeast);
   use_least_sizes(op.schema(), stack);
   try {
     op.callBoxed(&stack);

@@ -26,7 +26,7 @@ at::Tensor on_meta(const at::Tensor& tensor) {
 
 // Nothing if the operator fails.
 std::optional<Stack> results_on(const c10::OperatorHandle& op, const Stack& arguments, int number) {
-  Stack stack = trial_arguments(arguments, number, TrialSizes::kGiven);
+  Stack stack = trial_arguments(op.schema(), arguments, number, TrialSizes::kGiven);
   try {
     op.callBoxed(&stack);
     replace_tensors(stack, on_meta);

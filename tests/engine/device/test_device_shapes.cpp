@@ -14,6 +14,7 @@
 #include "core/base/error.h"
 #include "engine/autograd/gradients.h"
 #include "engine/device/device_tensor.h"
+#include "engine/device/trial_arguments.h"
 #include "engine/ops/op_call.h"
 #include "engine/stablehlo/device_backend.h"
 
@@ -470,6 +471,42 @@ void test_results_of_other_sizes(void**) {
   }
 }
 
+// Kernels swap rows by pivots without a look at them: one of 0 in a trial would be the row before
+// the first, and what lies there in memory.
+void test_places_in_trials(void**) {
+  const at::TensorOptions meta = at::TensorOptions().device(at::kMeta);
+  const Tensor square = at::empty({2, 2}, meta), places = at::empty({2}, meta.dtype(at::kInt));
+  const auto trial_of = [](const char* name, const torch::jit::Stack& given, int number) {
+    const auto op = c10::Dispatcher::singleton().findSchemaOrThrow(name, "");
+    return trial_arguments(op.schema(), given, number, TrialSizes::kGiven);
+  };
+  for (const int number : {0, 1}) {
+    const auto solve = trial_of("aten::linalg_lu_solve", {square, places, square}, number);
+    assert_true(solve[0].toTensor().equal(at::full({2, 2}, number)));
+    assert_true(solve[1].toTensor().equal(at::ones({2}, at::kInt)));
+    const auto take = trial_of("aten::take", {square, places}, number);
+    assert_true(take[1].toTensor().equal(at::zeros({2}, at::kInt)));
+  }
+}
+
+void test_solutions_by_pivots(void**) {
+  for (const int64_t size : {1, 3}) {
+    const Tensor square = at::eye(size).mul(2), pivots = at::arange(1, size + 1, at::kInt);
+    const Tensor sides = at::ones({size, 2});
+    const std::vector<Case> cases = {
+        {"lu_solve",
+         [&](at::Device device) {
+           return at::linalg_lu_solve(square.to(device), pivots.to(device), sides.to(device));
+         }},
+        {"ldl_solve",
+         [&](at::Device device) {
+           return at::linalg_ldl_solve(square.to(device), pivots.to(device), sides.to(device));
+         }},
+    };
+    check_equal(cases);
+  }
+}
+
 int set_up(void**) {
   use_xla_device();
   return 0;
@@ -490,6 +527,8 @@ int main() {
       cmocka_unit_test(test_results_of_other_dtypes),
       cmocka_unit_test(test_indices_and_masks_are_checked_when_recorded),
       cmocka_unit_test(test_extremes_of_one_element),
+      cmocka_unit_test(test_places_in_trials),
+      cmocka_unit_test(test_solutions_by_pivots),
       cmocka_unit_test(test_shapes_without_kernels_of_python),
       cmocka_unit_test(test_integers_have_no_history),
       cmocka_unit_test(test_gradients_of_views_that_are_written),
