@@ -3,6 +3,9 @@
 #include <ATen/ATen.h>
 #include <ATen/FunctionalTensorWrapper.h>
 #include <c10/core/impl/LocalDispatchKeySet.h>
+#include <c10/util/accumulate.h>
+#include <c10/util/strides.h>
+#include <torch/version.h>
 
 #include <vector>
 
@@ -16,6 +19,7 @@ namespace {
 namespace functional = at::functionalization::impl;
 using at::FunctionalTensorWrapper;
 using at::functionalization::ViewMeta;
+using Format = c10::optional<at::MemoryFormat>;
 
 // The view is the first output of its operator in libtorch 1.13; no size of it is symbolic in
 // libtorch 2.
@@ -97,6 +101,35 @@ at::Tensor unfold(const at::Tensor& self, int64_t dimension, int64_t size, int64
   return self.unfold(dimension, size, step);
 }
 
+#if TORCH_VERSION_MAJOR < 2
+// libtorch 1.13 takes each stride for the product of the sizes one dimension too far to the left,
+// so that all but squares would have other elements.
+const at::Tensor& resize(const at::Tensor& self, c10::SymIntArrayRef size, Format format) {
+  const std::vector<int64_t> sizes = compat::sizes_of(size);
+  const c10::impl::ExcludeDispatchKeyGuard plain(c10::DispatchKey::Functionalize);
+  if (!functional::isFunctionalTensor(self)) return self.resize_(sizes, format);
+  functional::sync(self);
+  FunctionalTensorWrapper* const wrapper = functional::unsafeGetFunctionalWrapper(self);
+  const int64_t elements = c10::multiply_integers(sizes);
+  if (elements > wrapper->value().numel()) {
+    wrapper->maybe_replace_storage(at::resize(wrapper->value(), sizes, format));
+    return self;
+  }
+  const c10::DimVector strides = c10::contiguous_strides(sizes);
+  const bool as_view = functional::getFunctionalizationReapplyViewsTLS();
+  wrapper->mutate_view_meta(ViewMeta(
+      [sizes, strides, as_view](const at::Tensor& base, int64_t) {
+        return as_view ? base.as_strided(sizes, strides)
+                       : at::as_strided_copy(base, sizes, strides);
+      },
+      [sizes, strides](const at::Tensor& base, const at::Tensor& written, int64_t) {
+        return at::as_strided_scatter(base, written, sizes, strides);
+      },
+      kFirstAndFixed));
+  return self;
+}
+#endif
+
 }  // namespace
 
 void mend_view_inverses() {
@@ -105,6 +138,9 @@ void mend_view_inverses() {
   torch::Library& library = inverses.open(c10::DispatchKey::Functionalize);
   library.impl("expand", TORCH_FN(expand));
   library.impl("unfold", TORCH_FN(unfold));
+#if TORCH_VERSION_MAJOR < 2
+  library.impl("resize_", TORCH_FN(resize));
+#endif
 }
 
 }  // namespace nxd

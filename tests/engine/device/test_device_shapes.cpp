@@ -507,6 +507,24 @@ void test_solutions_by_pivots(void**) {
   }
 }
 
+void test_other_sizes_in_place(void**) {
+  const auto counted = [](at::Device d) { return at::arange(12.0f).view({3, 4}).to(d); };
+  check_equal({{"resize_",
+                [&](at::Device d) {
+                  return counted(d).resize_({2, 5});
+                }},
+               {"resize_ to as many",
+                [&](at::Device d) {
+                  return counted(d).resize_({2, 6});
+                }},
+               {"write behind it",
+                [&](at::Device d) {
+                  const Tensor x = counted(d), row = x.select(0, 0);
+                  x.resize_({2, 5}).add_(1);
+                  return row;
+                }}});
+}
+
 int set_up(void**) {
   use_xla_device();
   return 0;
@@ -528,6 +546,7 @@ int main() {
       cmocka_unit_test(test_indices_and_masks_are_checked_when_recorded),
       cmocka_unit_test(test_extremes_of_one_element),
       cmocka_unit_test(test_places_in_trials),
+      cmocka_unit_test(test_other_sizes_in_place),
       cmocka_unit_test(test_solutions_by_pivots),
       cmocka_unit_test(test_shapes_without_kernels_of_python),
       cmocka_unit_test(test_integers_have_no_history),
