@@ -69,7 +69,9 @@ struct Source {
 // the shapes of its tensors, and the values of its other arguments.
 struct TakenInputs {
   explicit TakenInputs(const RecordedOperator& op) : op_(op), recording_(*Recording::current()) {
+    // Quotients of integers have the default dtype, which a program may change.
     hash_.add(reinterpret_cast<uintptr_t>(&op));
+    hash_.add(static_cast<uint64_t>(c10::get_default_dtype_as_scalartype()));
   }
 
   void add(const KernelParameter& parameter) {

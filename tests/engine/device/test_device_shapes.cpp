@@ -507,6 +507,18 @@ void test_solutions_by_pivots(void**) {
   }
 }
 
+// Quotients and functions of integers are of the default dtype, which a program may change between
+// two calls.
+void test_default_dtypes(void**) {
+  const auto before = c10::get_default_dtype();
+  for (const at::ScalarType dtype : {at::kFloat, at::kDouble, at::kFloat}) {
+    c10::set_default_dtype(c10::scalarTypeToTypeMeta(dtype));
+    check_equal({{"quotient", [](at::Device d) { return whole(at::kLong, d) / 2; }},
+                 {"sine", [](at::Device d) { return at::sin(whole(at::kLong, d)); }}});
+  }
+  c10::set_default_dtype(before);
+}
+
 void test_other_sizes_in_place(void**) {
   const auto counted = [](at::Device d) { return at::arange(12.0f).view({3, 4}).to(d); };
   check_equal({{"resize_",
@@ -546,6 +558,7 @@ int main() {
       cmocka_unit_test(test_indices_and_masks_are_checked_when_recorded),
       cmocka_unit_test(test_extremes_of_one_element),
       cmocka_unit_test(test_places_in_trials),
+      cmocka_unit_test(test_default_dtypes),
       cmocka_unit_test(test_other_sizes_in_place),
       cmocka_unit_test(test_solutions_by_pivots),
       cmocka_unit_test(test_shapes_without_kernels_of_python),
