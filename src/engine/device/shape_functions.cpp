@@ -545,6 +545,7 @@ bool reads_values(const c10::OperatorHandle& op, const Stack& arguments) {
       "aten::equal",
       "aten::is_nonzero",
       "aten::item",
+      "aten::linalg_lstsq",
       "aten::masked_select",
       "aten::nonzero",
       "aten::nonzero_numpy",

@@ -534,6 +534,10 @@ void test_other_sizes_in_place(void**) {
                   const Tensor x = counted(d), row = x.select(0, 0);
                   x.resize_({2, 5}).add_(1);
                   return row;
+                }},
+               {"lstsq", [](at::Device d) {
+                  const Tensor tall = at::arange(8.0f).view({4, 2}).to(d), sides = at::ones({4, 1});
+                  return std::get<1>(at::linalg_lstsq(tall, sides.to(d), c10::nullopt, "gelsd"));
                 }}});
 }
 
