@@ -99,15 +99,37 @@ void check_indices(const Stack& stack) {
   }
 }
 
+// The dtype holds the number, or that of the first argument where none is given: libtorch's own
+// error where it does not.
+void check_holds(const Stack& stack, size_t dtype, size_t number) {
+  const at::Tensor self = given_tensor(stack, 0);
+  if (stack[dtype].isNone() && !self.defined()) return;
+  const auto holds = stack[dtype].isNone() ? self.scalar_type() : stack[dtype].toScalarType();
+  at::scalar_tensor(stack[number].toScalar(), holds);
+}
+
+// (sizes or self, number, dtype, ...)
+void check_full(const Stack& stack) { check_holds(stack, 2, 1); }
+
+// (self, sizes, number, dtype, ...)
+void check_new_full(const Stack& stack) { check_holds(stack, 3, 2); }
+
+// (number, dtype, ...)
+void check_scalar_tensor(const Stack& stack) { check_holds(stack, 1, 0); }
+
 using Check = void (*)(const Stack& stack);
 
 constexpr std::pair<std::string_view, Check> kChecks[] = {
     {"aten::_index_put_impl", check_indices},
     {"aten::channel_shuffle", check_channel_shuffle},
+    {"aten::full", check_full},
+    {"aten::full_like", check_full},
     {"aten::index_put", check_indices},
     {"aten::masked_fill.Tensor", check_masked_fill},
     {"aten::native_layer_norm", check_layer_norm},
+    {"aten::new_full", check_new_full},
     {"aten::prelu", check_prelu},
+    {"aten::scalar_tensor", check_scalar_tensor},
     {"aten::tril", check_triangle},
     {"aten::triu", check_triangle},
 };

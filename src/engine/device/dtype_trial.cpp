@@ -142,8 +142,9 @@ void check_dtypes(const c10::OperatorHandle& op, const Stack& arguments) {
   } catch (const c10::Error& error) {
     if (!is_of_dtypes(error)) return;
     if (!is_of_short_floats(error) || !has_graph_compiler()) throw;
-  } catch (const std::exception&) {
-    // Zeros may be no valid values.
+  } catch (const std::exception& error) {
+    // A number that the dtype does not hold is the call's own. Zeros may be no valid values.
+    if (std::string_view(error.what()).find("without overflow") != std::string_view::npos) throw;
   }
 }
 

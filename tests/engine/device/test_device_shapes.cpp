@@ -225,6 +225,26 @@ void test_dtypes_beside_sizes_are_checked_when_recorded(void**) {
   assert_true(says(message_of([&] { at::upsample_nearest1d(line.to(at::kLong), one); }), "'Long'"));
 }
 
+// A compiled graph would cut them off without a word.
+void test_numbers_are_checked_when_recorded(void**) {
+  const Tensor bytes = whole(at::kChar, kXla), mask = whole(at::kBool, kXla), y = floats(kXla);
+  const at::TensorOptions options = at::TensorOptions().device(kXla).dtype(at::kChar);
+  const std::vector<std::function<void()>> calls = {
+      [&] { at::masked_fill(bytes, mask, 300); },
+      [&] { at::masked_fill(y, mask, 1e300); },
+      [&] { at::clamp(bytes, -300, 1); },
+      [&] { at::fill(bytes, 300); },
+      [&] { at::full_like(bytes, -300); },
+      [&] { at::full({2}, 300, options); },
+      [&] { at::scalar_tensor(300, options); },
+      [&] { bytes.new_full({2}, 300); },
+      [&] { at::threshold_backward(y, y, -1e300); },
+  };
+  for (const auto& call : calls) assert_true(says(message_of(call), "without overflow"));
+  assert_true(message_of([&] { bytes.new_full({2}, 300, at::kLong); }).empty());
+  check_equal({{"a sum wraps", [](at::Device d) { return whole(at::kChar, d) + 300; }}});
+}
+
 void test_shapes_are_checked_when_recorded(void**) {
   const Tensor x = at::zeros({2, 4, 3}).to(kXla), four = at::ones({4}).to(kXla),
                matrix = at::ones({4, 1}).to(kXla), none = at::ones({0}).to(kXla);
@@ -562,6 +582,7 @@ int main() {
       cmocka_unit_test(test_indices_and_masks_are_checked_when_recorded),
       cmocka_unit_test(test_extremes_of_one_element),
       cmocka_unit_test(test_places_in_trials),
+      cmocka_unit_test(test_numbers_are_checked_when_recorded),
       cmocka_unit_test(test_default_dtypes),
       cmocka_unit_test(test_other_sizes_in_place),
       cmocka_unit_test(test_solutions_by_pivots),
