@@ -73,7 +73,7 @@ void subtract_from(NodeLowering& n) {
 }
 
 // The multiple of b that is next below a, over b: a quotient that is rounded up to an integer would
-// be one too many. Where b is 0 it is the quotient.
+// be one too many. Where b is 0 it is the quotient, and a 0 has the quotient's sign.
 HloValue floor_quotient(HloBuilder& hlo, const HloValue& a, const HloValue& b) {
   const HloValue left = hlo.binary("remainder", a, b), zero = hlo.filled_like(a, 0);
   const HloValue exact = hlo.over(hlo.minus(a, left), b);
@@ -83,8 +83,11 @@ HloValue floor_quotient(HloBuilder& hlo, const HloValue& a, const HloValue& b) {
   const HloValue below = hlo.select(is_above, hlo.minus(exact, hlo.filled_like(exact, 1)), exact);
   const HloValue floor = hlo.unary("floor", below);
   const HloValue is_short = hlo.compare("GT", hlo.minus(below, floor), hlo.filled_like(floor, 0.5));
-  const HloValue out = hlo.select(is_short, hlo.plus(floor, hlo.filled_like(floor, 1)), floor);
-  return hlo.select(hlo.compare("EQ", b, zero), hlo.over(a, b), out);
+  const HloValue rounded = hlo.select(is_short, hlo.plus(floor, hlo.filled_like(floor, 1)), floor);
+  const HloValue quotient = hlo.over(a, b);
+  const HloValue out =
+      hlo.select(hlo.compare("EQ", below, zero), hlo.times(zero, quotient), rounded);
+  return hlo.select(hlo.compare("EQ", b, zero), quotient, out);
 }
 
 // (a, b, rounding mode)
@@ -97,9 +100,11 @@ void divide_rounded(NodeLowering& n) {
   n.give(mode == "floor" ? floor_quotient(n.hlo, a, b) : n.hlo.over(a, b));
 }
 
-// The remainder has the divisor's sign; StableHLO's has the dividend's.
+// The remainder has the divisor's sign; StableHLO's has the dividend's. That of an integer by 0 is
+// an error, which the host alone can tell.
 void remainder(NodeLowering& n) {
   const at::ScalarType dtype = wide_dtype(n.dtype());
+  if (!at::isFloatingType(dtype) && !n.hlo.target().is_neuron()) return n.leave_to_host();
   const HloValue divisor = second(n, dtype);
   const HloValue left = n.hlo.binary("remainder", n.operand(0, dtype), divisor);
   const HloValue zero = n.hlo.filled_like(left, 0);

@@ -43,8 +43,16 @@ std::string replica_groups(const HloGroups& groups) {
               groups.at(0).size(), "xi64>");
 }
 
-// MLIR's literals of floats have a point, and infinities are bits.
+// MLIR's literals of floats have a point; infinities, and what is no number, are bits.
 std::string float_literal(double value, at::ScalarType dtype) {
+  if (std::isnan(value)) {
+    switch (dtype) {
+      case at::kDouble: return "0x7FF8000000000000";
+      case at::kBFloat16: return "0x7FC0";
+      case at::kHalf: return "0x7E00";
+      default: return "0x7FC00000";
+    }
+  }
   if (std::isinf(value)) {
     const bool is_negative = value < 0;
     switch (dtype) {

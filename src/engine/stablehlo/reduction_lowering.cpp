@@ -103,7 +103,8 @@ void give_norm(NodeLowering& n, double order, const HloSizes& dims) {
   HloBuilder& hlo = n.hlo;
   const HloValue x = hlo.convert(n.tensor(0), wide_dtype(n.dtype())), size = hlo.unary("abs", x);
   if (std::isinf(order) && order > 0) {
-    return give_reduced(n, hlo.maximum_of(size, dims, false));
+    // That of no elements is 0.
+    return give_reduced(n, hlo.reduce("maximum", hlo.constant(0.0, x.dtype), size, dims, false));
   }
   if (order == 1) return give_reduced(n, hlo.sum(size, dims, false));
   if (order != 2) return n.leave_to_host();

@@ -159,7 +159,6 @@ const std::vector<Case>& elementwise_cases() {
       CASE(at::pow(0.9, t.a)),
       CASE(at::pow(t.positive, t.b)),
       CASE(at::remainder(t.a, 0.7)),
-      CASE(at::remainder(t.whole, -4)),
       CASE(at::remainder(t.a, t.positive)),
       CASE(at::where(t.mask, t.a, t.row)),
       CASE(at::where(t.mask, t.a, 2.0)),

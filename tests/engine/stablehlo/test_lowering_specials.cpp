@@ -3,10 +3,14 @@
 #include <ATen/ATen.h>
 
 #include <cmath>
+#include <exception>
 #include <functional>
+#include <string>
 #include <vector>
 
 #include "engine/device/device_tensor.h"
+#include "engine/device/replay_plan.h"
+#include "engine/stablehlo/client_lease.h"
 #include "engine/tensor/dtype_map.h"
 
 #include "support/device_compare.h"
@@ -80,6 +84,12 @@ const std::vector<Case>& cases() {
       CASE(at::masked_fill(t.bools, t.bools, false)),
       CASE(at::div(t.dividends, t.divisors, "floor")),
       CASE(at::div(t.dividends, 0.1, "floor")),
+      CASE(at::signbit(at::div(at::zeros_like(t.dividends), t.dividends, "floor"))),
+      CASE(at::signbit(at::div(t.divisors, t.specials.view({-1}), "floor"))),
+      CASE(at::pow(t.specials, NAN)),
+      CASE(at::pow(t.specials, 0)),
+      CASE(t.specials.slice(1, 0, 0).norm(INFINITY)),
+      CASE(at::remainder(t.whole, -2)),
       CASE(at::lerp(t.dividends * 1e8, t.divisors, 1.0)),
       CASE(at::lerp(t.dividends * 1e8, t.divisors, at::ones_like(t.divisors))),
       CASE(at::lerp(t.specials, t.turned, 0.75)),
@@ -112,12 +122,27 @@ void test_operators_equal_those_on_the_cpu(void**) {
   assert_true(all_equal);
 }
 
+// Integers have none, as on the CPU. Neuron's plug-in has no way to tell.
+void test_remainders_by_zero_fail(void**) {
+  if (has_graph_compiler() && pjrt_client().target().is_neuron()) return;
+  const Arguments there(to_device(NXD_DEVICE_XLA));
+  const Tensor left = at::remainder(there.whole, there.whole);
+  std::string message;
+  try {
+    left.to(at::kCPU);
+  } catch (const std::exception& error) {
+    message = error.what();
+  }
+  assert_true(message.find("ZeroDivisionError") != std::string::npos);
+}
+
 }  // namespace
 
 int main() {
   if (const int skipped = nxd_test_set_pjrt_plugin()) return skipped;
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(test_operators_equal_those_on_the_cpu),
+      cmocka_unit_test(test_remainders_by_zero_fail),
   };
   return cmocka_run_group_tests(tests, nullptr, nullptr);
 }
