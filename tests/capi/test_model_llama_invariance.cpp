@@ -1,5 +1,6 @@
 // No layout changes the model: the same initial bits, and the same training, on every one.
 #include "capi/model_invariance.h"
+#include "support/temp_dir.h"
 
 #include "support/check.h"
 
@@ -42,6 +43,94 @@ void uneven_sizes(void**) {
   changes["model_type"] = "qwen3";
   changes["num_key_value_heads"] = 3;
   check_uneven(oracle(), changes, {});
+}
+
+using Ddp = std::unique_ptr<nxd_ddp_t, Destroyer<nxd_ddp_destroy>>;
+
+// Losses of steps with ZeRO-1, and the norms of all gradients; the state is saved behind them.
+// Every copy has the same batch.
+Run train_zero1(nxd_context_t* ctx, const ModelOracle& oracle, const Layout& layout,
+                int64_t bucket_bytes, const std::string& directory) {
+  Run run;
+  const Module model = create_model(ctx, oracle.config, layout);
+  nxd_ddp_options_t options = NXD_DDP_OPTIONS_INIT;
+  options.zero_stage = 1;
+  options.reduce = NXD_REDUCE_AVG;
+  options.bucket_bytes = bucket_bytes;
+  nxd_ddp_t* made = nullptr;
+  if (!NXD_TEST_OK(nxd_ddp_create(model.get(), &options, &made))) return run;
+  const Ddp ddp(made);
+  nxd_sgd_options_t sgd = NXD_SGD_OPTIONS_INIT;
+  sgd.learning_rate = 0.1;
+  sgd.momentum = 0.9;
+  nxd_optimizer_t* out = nullptr;
+  if (!NXD_TEST_OK(nxd_optimizer_create_sgd_ddp(made, &sgd, &out))) return run;
+  const Optimizer optimizer(out);
+  for (int step = 0; step < 2; ++step) {
+    run.losses.push_back(run_backward(model.get(), oracle));
+    nxd_step_report_t report = {};
+    report.struct_size = sizeof report;
+    if (!NXD_TEST_OK(nxd_optimizer_step(optimizer.get(), nullptr, &report))) return run;
+    run.norms.push_back(report.norm);
+  }
+  run.final = whole_parameters(model.get());
+  nxd_training_state_t* state = nullptr;
+  NXD_TEST_OK(nxd_training_state_create(ctx, &state));
+  NXD_TEST_OK(nxd_training_state_add_optimizer(state, "optimizer", out));
+  NXD_TEST_OK(nxd_training_state_save(state, directory.c_str(), layout.tp, 0));
+  int64_t found = 0;
+  NXD_TEST_OK(nxd_training_state_load_newest(state, directory.c_str(), 1, &found));
+  NXD_TEST_CHECK(found == layout.tp);
+  nxd_training_state_destroy(state);
+  return run;
+}
+
+// Ranks of a copy have shares of different sizes, and copies have parts of a share: what several
+// ranks have alike, norms and shared key heads, is summed and saved in equal parts.
+void uneven_parts(void**) {
+  ModelOracle uneven = oracle();
+  uneven.config = config_of(oracle(), {{"num_attention_heads", 6},
+                                       {"num_key_value_heads", 3},
+                                       {"head_dim", 12},
+                                       {"intermediate_size", 177},
+                                       {"attention_bias", true},
+                                       {"mlp_bias", true},
+                                       {"vocab_size", 257}});
+  struct Trained {
+    const ModelOracle& oracle;
+    Layout layout;
+    int64_t bucket_bytes;
+    std::string directory;
+    std::vector<Run> runs;
+  };
+  const auto train_copies = [&](int copies, const Layout& layout, int64_t bucket_bytes) {
+    const TempDir directory;
+    const auto ranks = static_cast<size_t>(copies * layout.tp);
+    Trained trained{uneven, layout, bucket_bytes, directory.path(), std::vector<Run>(ranks)};
+    nxd_context_options_t options = NXD_CONTEXT_OPTIONS_INIT;
+    options.timeout_ms = 60000;
+    options.seed = 7;
+    nxd_test_run_ranks_with(
+        &options, copies * layout.tp, layout.tp,
+        [](nxd_context_t* ctx, int rank, int, void* user_data) {
+          auto& of = *static_cast<Trained*>(user_data);
+          of.runs[static_cast<size_t>(rank)] =
+              train_zero1(ctx, of.oracle, of.layout, of.bucket_bytes, of.directory);
+        },
+        &trained);
+    return trained.runs;
+  };
+  const Run want = train_copies(1, Layout{1, false, NXD_DTYPE_F64}, 20000)[0];
+  assert_true(want.losses.back() < want.losses.front());
+  for (const int64_t bucket_bytes : {8000, 20000}) {
+    for (const Layout& layout : {Layout{2, true, NXD_DTYPE_F64}, Layout{4, false, NXD_DTYPE_F64}}) {
+      for (const Run& got : train_copies(2, layout, bucket_bytes)) {
+        check_values(layout.name() + ": losses", got.losses, want.losses, 1e-9);
+        check_values(layout.name() + ": norms", got.norms, want.norms, 1e-9);
+        check_named(layout.name() + ": final", got.final, want.final, 1e-9);
+      }
+    }
+  }
 }
 
 void biases(void**) {
@@ -132,7 +221,7 @@ int main() {
       cmocka_unit_test(biases),          cmocka_unit_test(padded_vocabulary),
       cmocka_unit_test(scaled_rotary),   cmocka_unit_test(bf16_layouts),
       cmocka_unit_test(forms),           cmocka_unit_test(odd_sequences),
-      cmocka_unit_test(uneven_sizes),
+      cmocka_unit_test(uneven_sizes),    cmocka_unit_test(uneven_parts),
   };
   return cmocka_run_group_tests(tests, nullptr, nullptr);
 }

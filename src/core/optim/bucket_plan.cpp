@@ -21,7 +21,7 @@ BucketPlan::BucketPlan(const std::vector<Parameter>& parameters, int64_t bucket_
       offset_of_(parameters.size(), 0) {
   check_internal(ranks >= 1 && bucket_bytes > 0, "bucket plan: ", ranks, " ranks, ", bucket_bytes,
                  " bytes");
-  // The bucket of each dtype that still takes parameters.
+  // The bucket of each kind that still takes parameters.
   std::vector<size_t> open;
   for (size_t i = parameters.size(); i-- > 0;) {
     const Parameter& parameter = parameters[i];
@@ -29,7 +29,8 @@ BucketPlan::BucketPlan(const std::vector<Parameter>& parameters, int64_t bucket_
     const auto size = static_cast<int64_t>(dtype_size(parameter.dtype));
     auto found = std::find_if(open.begin(), open.end(), [&](size_t bucket) {
       return buckets_[bucket].dtype == parameter.dtype &&
-             buckets_[bucket].value_dtype == parameter.value_dtype;
+             buckets_[bucket].value_dtype == parameter.value_dtype &&
+             buckets_[bucket].replica_group == parameter.replica_group;
     });
     const bool is_full =
         found != open.end() &&
@@ -41,13 +42,21 @@ BucketPlan::BucketPlan(const std::vector<Parameter>& parameters, int64_t bucket_
     if (found == open.end()) {
       open.push_back(buckets_.size());
       found = open.end() - 1;
-      buckets_.push_back({parameter.dtype, 0, 0, {}, parameter.value_dtype});
+      buckets_.push_back(
+          {parameter.dtype, 0, 0, {}, parameter.value_dtype, parameter.replica_group});
     }
     Bucket& bucket = buckets_[*found];
-    bucket_of_[i] = static_cast<int>(*found);
     offset_of_[i] = bucket.used;
     bucket.items.push_back({i, bucket.used, parameter.count});
     bucket.used += parameter.count;
+  }
+  std::sort(buckets_.begin(), buckets_.end(), [](const Bucket& a, const Bucket& b) {
+    return a.items.back().parameter > b.items.back().parameter;
+  });
+  for (size_t bucket = 0; bucket < buckets_.size(); ++bucket) {
+    for (const Item& item : buckets_[bucket].items) {
+      bucket_of_[item.parameter] = static_cast<int>(bucket);
+    }
   }
   for (Bucket& bucket : buckets_) {
     const int64_t line = kLineBytes / static_cast<int64_t>(dtype_size(bucket.dtype));

@@ -15,6 +15,7 @@ class BucketPlan {
     int64_t count;  // elements
     nxd_dtype_t dtype;
     nxd_dtype_t value_dtype = NXD_DTYPE_INVALID;  // of the parameter itself
+    int replica_group = 0;  // it shares buckets with parameters of this number alone
   };
   // A parameter's place in its bucket.
   struct Item {
@@ -28,6 +29,7 @@ class BucketPlan {
     int64_t size;  // divides among the ranks
     std::vector<Item> items;
     nxd_dtype_t value_dtype = NXD_DTYPE_INVALID;
+    int replica_group = 0;
   };
   // A span of one parameter's elements.
   struct Segment {
@@ -43,8 +45,9 @@ class BucketPlan {
   };
 
   // Buckets take parameters from the last to the first, since backward passes end with the first,
-  // and of one dtype each, of gradients and of values; a parameter is never cut. Empty parameters
-  // are in no bucket.
+  // and of one replica group and one dtype each, of gradients and of values; a parameter is never
+  // cut. Their order is that in which a backward pass has filled them. Empty parameters are in no
+  // bucket.
   BucketPlan(const std::vector<Parameter>& parameters, int64_t bucket_bytes, int ranks,
              Parts parts = Parts::kWholeLines);
 

@@ -17,7 +17,9 @@
 
 #include <algorithm>
 #include <cstring>
+#include <map>
 #include <utility>
+#include <vector>
 
 #include "core/base/dtype.h"
 #include "core/base/hash.h"
@@ -29,11 +31,25 @@ namespace {
 
 constexpr size_t kStagingBuckets = 2;
 
-std::vector<BucketPlan::Parameter> sizes_of(const ParameterSource& source) {
+// Tensor-parallel ranks that have the same elements of a parameter: they sum their parts of its
+// gradient, or one of them writes its parts of the state. None where this rank has them alone.
+std::vector<int> ranks_alike(const ParameterSource& source, const ParameterInfo& info) {
+  const ProcessGroup* group = info.gradient_group.get();
+  if (!group && info.is_whole) group = source.groups().tensor.get();
+  return group && group->size() > 1 ? group->ranks() : std::vector<int>{};
+}
+
+// Parts must be the same on ranks that have the same elements, whose other parameters may differ in
+// size, as those of unequal heads do: their buckets have no other parameters.
+std::vector<BucketPlan::Parameter> sizes_of(const ParameterSource& source, bool scatter) {
   std::vector<BucketPlan::Parameter> sizes;
+  std::map<std::vector<int>, int> replica_groups{{{}, 0}};
   for (size_t i = 0; i < source.size(); ++i) {
     const ParameterInfo& info = source.info(i);
-    sizes.push_back({info.count(), info.grad_dtype, info.dtype});
+    const auto next = static_cast<int>(replica_groups.size());
+    const std::vector<int> ranks = scatter ? ranks_alike(source, info) : std::vector<int>{};
+    const int replica_group = replica_groups.emplace(ranks, next).first->second;
+    sizes.push_back({info.count(), info.grad_dtype, info.dtype, replica_group});
   }
   return sizes;
 }
@@ -62,7 +78,7 @@ GradientReducer::GradientReducer(std::shared_ptr<ParameterSource> source, const 
     : source_(std::move(source)),
       options_(options),
       group_(source_->groups().data),
-      plan_(sizes_of(*source_), options.bucket_bytes, ranks_of(*source_),
+      plan_(sizes_of(*source_, options.scatter), options.bucket_bytes, ranks_of(*source_),
             options.scatter && source_->wants_parts_alike() ? BucketPlan::Parts::kAlike
                                                             : BucketPlan::Parts::kWholeLines),
       marked_(source_->size()),

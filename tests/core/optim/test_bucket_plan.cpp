@@ -52,6 +52,21 @@ void edges(void**) {
               (std::vector<std::vector<int64_t>>{{9}, {9}}));
 }
 
+// Where parameters of a replica group lie depends on no others, and a bucket waits for none that
+// fills later.
+void replica_groups(void**) {
+  for (const int64_t width : {8, 40}) {
+    Parameters parameters = of_f32({30, width, 4, width, 4, 5});
+    parameters[2].replica_group = parameters[4].replica_group = 1;
+    parameters[5].replica_group = 2;
+    const BucketPlan plan(parameters, kMegabyte, 2);
+    assert_true(counts_of(plan) ==
+                (std::vector<std::vector<int64_t>>{{5}, {4, 4}, {width, width, 30}}));
+    assert_true(plan.bucket_of(2) == 1 && plan.offset_of(2) == 4);
+    assert_true(plan.part(1, 0).size() == 2 && plan.part(1, 1).empty());
+  }
+}
+
 Parameters random_parameters(std::mt19937_64& random, size_t n) {
   static const nxd_dtype_t dtypes[] = {NXD_DTYPE_F32, NXD_DTYPE_F64, NXD_DTYPE_BF16};
   Parameters parameters;
@@ -61,7 +76,8 @@ Parameters random_parameters(std::mt19937_64& random, size_t n) {
     const bool wide = (draw >> 40) % 3 == 0;
     const nxd_dtype_t value = dtypes[(draw >> 32) % 3];
     const bool main_grad = wide && value == NXD_DTYPE_BF16;
-    parameters.push_back({draw % 11 == 0 ? 0 : count, main_grad ? NXD_DTYPE_F32 : value, value});
+    parameters.push_back({draw % 11 == 0 ? 0 : count, main_grad ? NXD_DTYPE_F32 : value, value,
+                          static_cast<int>((draw >> 48) % 7 / 4)});
   }
   return parameters;
 }
@@ -79,12 +95,15 @@ void check_items(const BucketPlan& plan, const Parameters& parameters, int64_t b
       assert_true(seen.insert(item.parameter).second);
       assert_true(item.count == parameter.count && item.count > 0);
       assert_true(bucket.dtype == parameter.dtype && bucket.value_dtype == parameter.value_dtype);
+      assert_int_equal(bucket.replica_group, parameter.replica_group);
       assert_true(item.offset == offset && plan.offset_of(item.parameter) == offset);
       assert_int_equal(plan.bucket_of(item.parameter), b);
       assert_true(k == 0 || item.parameter < bucket.items[k - 1].parameter);
       offset += item.count;
     }
     assert_true(bucket.used == offset && bucket.size >= offset);
+    assert_true(b == 0 ||
+                bucket.items.back().parameter < plan.buckets()[b - 1].items.back().parameter);
     assert_true(bucket.items.size() == 1 || offset * size <= bucket_bytes);
     assert_int_equal(plan.part_size(b) * plan.ranks(), bucket.size);
     if (plan.has_parts_alike()) {
@@ -145,6 +164,6 @@ void properties(void**) {
 
 int main() {
   const CMUnitTest tests[] = {cmocka_unit_test(against_nxd_core), cmocka_unit_test(edges),
-                              cmocka_unit_test(properties)};
+                              cmocka_unit_test(replica_groups), cmocka_unit_test(properties)};
   return cmocka_run_group_tests(tests, nullptr, nullptr);
 }
