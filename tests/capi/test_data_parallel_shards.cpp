@@ -294,6 +294,24 @@ void bad_calls(void**) {
   });
 }
 
+// Six rows, padded to eight on one rank and to six on the other, overlap.
+void other_paddings(void**) {
+  on_ranks<int>(2, [&](nxd_context_t* ctx, int rank, int) {
+    init_layout(ctx, {2, 1, 0});
+    BufferModel model({{rank == 0 ? 4 : 3, 2}}, NXD_DTYPE_F32, NXD_DTYPE_F32);
+    Ddp ddp;
+    const nxd_ddp_options_t options = NXD_DDP_OPTIONS_INIT;
+    NXD_TEST_OK(model.create_ddp(ctx, options, ddp));
+    nxd_shard_options_t rows = NXD_SHARD_OPTIONS_INIT;
+    rows.has_dim = 1;
+    rows.size = 6;
+    const nxd_shard_options_t* shards[] = {&rows};
+    NXD_TEST_REFUSED(nxd_ddp_set_shards(ddp.get(), shards, nullptr, nullptr, 1),
+                     NXD_ERROR_INVALID_ARGUMENT, "names, shapes and placements");
+    return 0;
+  });
+}
+
 }  // namespace
 
 int main(void) {
@@ -301,6 +319,7 @@ int main(void) {
       cmocka_unit_test(trains_as_one_rank),
       cmocka_unit_test(saved_states),
       cmocka_unit_test(bad_calls),
+      cmocka_unit_test(other_paddings),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -27,6 +27,8 @@ uint32_t digest_of(const ParameterSource& source, const std::vector<ParameterPla
         .add(static_cast<uint64_t>(placement.shard.ranges().size()))
         .add(static_cast<uint64_t>(source.info(i).dtype));
     for (const int64_t size : placement.shard.shape()) hash.add(static_cast<uint64_t>(size));
+    // Paddings of different sizes have the same whole.
+    for (const int64_t size : placement.shard.local_shape()) hash.add(static_cast<uint64_t>(size));
     hash.add(tied && tied[i] ? uint64_t{1} : uint64_t{2});
   }
   return hash.folded();
