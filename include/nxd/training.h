@@ -83,7 +83,8 @@ NXD_API nxd_status_t nxd_loss_weights(nxd_context_t* ctx, nxd_tensor_t* const* l
 /** [local] Recomputes the activations of modules in their backward pass, instead of keeping them
  *  (Chen et al. 2016). Names and state do not change: of two forwards the first writes to buffers,
  *  and the second to copies that begin as the first found them, if a caller's forward asks
- *  nxd_module_share_buffer for them. May be called before or after nxd_pp_create.
+ *  nxd_module_share_buffer for them. May be called before or after nxd_pp_create, with the model or
+ *  with nxd_pp_get_local_module, which knows the names of all stages.
  *
  *  @param names  paths from the root, or class names, of the modules; NULL with num_names 0: all
  *                transformer layers of a built-in model.

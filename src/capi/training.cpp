@@ -6,6 +6,7 @@
 #include "engine/module/model.h"
 #include "engine/module/recomputation.h"
 #include "engine/training/finish_gradients.h"
+#include "engine/training/local_module.h"
 #include "engine/training/loss_weights.h"
 #include "engine/training/model_state.h"
 #include "engine/training/module_data_parallel.h"
@@ -113,7 +114,8 @@ nxd_status_t nxd_loss_weights(nxd_context_t* ctx, nxd_tensor_t* const* labels, s
 nxd_status_t nxd_apply_checkpoint(nxd_module_t* root, const char* const* names, size_t num_names,
                                   int32_t on) {
   return guard([&] {
-    Module& self = unwrap(root, "root");
+    // A layer of another stage is a name that all ranks know.
+    Module& self = full_model(unwrap(root, "root"));
     const std::vector<std::string> chosen = unwrap_texts(names, num_names, "names");
     flag(on, "on");
     set_recomputation(self, num_names == 0 ? layers_of(self) : chosen, on == 1);

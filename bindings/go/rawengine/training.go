@@ -139,7 +139,8 @@ func LossWeights(ctx *raw.Context, labels **raw.Tensor, numLabels int, ignoreInd
 // pass, instead of keeping them (Chen et al. 2016). Names and state do not change: of two forwards
 // the first writes to buffers, and the second to copies that begin as the first found them, if a
 // caller's forward asks nxd_module_share_buffer for them. May be called before or after
-// nxd_pp_create. [local]
+// nxd_pp_create, with the model or with nxd_pp_get_local_module, which knows the names of all
+// stages. [local]
 func ApplyCheckpoint(root *raw.Module, names []string, numNames int, on int32) error {
 	var scratch raw.Scratch
 	defer scratch.Free()

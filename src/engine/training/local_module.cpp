@@ -143,4 +143,9 @@ const Module& full_model(const Module& root) {
   return local ? local->model() : root;
 }
 
+Module& full_model(Module& root) {
+  auto* local = dynamic_cast<LocalModule*>(&root);
+  return local ? local->model() : root;
+}
+
 }  // namespace nxd

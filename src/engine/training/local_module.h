@@ -28,6 +28,7 @@ class LocalModule : public Module, public BufferHolder {
   LocalModule(std::shared_ptr<Module> model, const std::string& class_name);
 
   const Module& model() const { return *model_; }
+  Module& model() { return *model_; }
   // Also of the parts in other stages: what each rank traces.
   void set_training(bool training) override;
 
@@ -40,5 +41,6 @@ class LocalModule : public Module, public BufferHolder {
 
 // The model that a tree is part of; the tree itself unless it is a local one.
 const Module& full_model(const Module& root);
+Module& full_model(Module& root);
 
 }  // namespace nxd

@@ -156,6 +156,26 @@ void test_names(void**) {
   });
 }
 
+// A stage's part knows the layers of all stages: each rank may name the same ones.
+void test_recomputation(void**) {
+  on_stages({1, 2, 1}, [](nxd_context_t* ctx, int stage) {
+    const Part part = make_part(ctx, {1, 2, 1}, true, false);
+    const auto flagged = [&](const std::string& path) {
+      return nxd::find_module(part.local->value, path)->recomputes();
+    };
+    const int first = stage * kLayers / 2;
+    const std::string own = "model.layers." + std::to_string(first);
+    const std::string next = "model.layers." + std::to_string(first + 1);
+    NXD_TEST_OK(nxd_apply_checkpoint(part.root(), nullptr, 0, 1));
+    NXD_TEST_CHECK(flagged(own) && flagged(next) && !flagged("model.layers"));
+    const char *layer = "model.layers.0", *unknown = "model.layers.7";
+    NXD_TEST_OK(nxd_apply_checkpoint(part.root(), &layer, 1, 0));
+    NXD_TEST_CHECK(flagged(own) == (stage != 0) && flagged(next));
+    NXD_TEST_REFUSED(nxd_apply_checkpoint(part.root(), &unknown, 1, 1), NXD_ERROR_INVALID_ARGUMENT,
+                     "model.layers.7");
+  });
+}
+
 // Written in stages and read whole, and the other way round: the same file, byte for byte.
 void test_parameters_file(void**) {
   for (const bool tied : {false, true}) {
@@ -465,11 +485,11 @@ void test_empty_stage(void**) {
 
 int main() {
   const CMUnitTest tests[] = {
-      cmocka_unit_test(test_names),          cmocka_unit_test(test_parameters_file),
-      cmocka_unit_test(test_mismatches),     cmocka_unit_test(test_save_refusals),
-      cmocka_unit_test(test_steps),          cmocka_unit_test(test_clipping),
-      cmocka_unit_test(test_names_of_model), cmocka_unit_test(test_empty_stage),
-      cmocka_unit_test(test_small_calls),
+      cmocka_unit_test(test_names),           cmocka_unit_test(test_recomputation),
+      cmocka_unit_test(test_parameters_file), cmocka_unit_test(test_mismatches),
+      cmocka_unit_test(test_save_refusals),   cmocka_unit_test(test_steps),
+      cmocka_unit_test(test_clipping),        cmocka_unit_test(test_names_of_model),
+      cmocka_unit_test(test_empty_stage),     cmocka_unit_test(test_small_calls),
   };
   return cmocka_run_group_tests(tests, nullptr, nullptr);
 }
