@@ -13,6 +13,9 @@ import numpy
 import nxd
 
 
+UNITS_OF_RUN = 1000  # at most
+
+
 def unit_of(case, step, unit):
     """A microbatch: ids, labels, and what else the model takes."""
     r = numpy.random.default_rng([case["seed"], step, unit])
@@ -23,6 +26,8 @@ def unit_of(case, step, unit):
         for row in range(shape[0]):
             mask[row, shape[1] - int(r.integers(0, shape[1] - 2)):] = 0
         labels[mask == 0] = -100
+    if case["silent"] and config["model_type"] != "bert" and unit % UNITS_OF_RUN and r.random() < 0.4:
+        labels[:] = -100
     given = [ids, labels, mask if case["padded"] else None]
     if config["model_type"] == "bert":
         return given + [r.integers(0, 2, shape), r.integers(0, 2, shape[0])]
@@ -54,14 +59,14 @@ class Run:
 
     def divide(self):
         layout = self.layout
+        if layout["recomputed"]:
+            self.model.checkpoint()
         if layout["pp"] > 1:
             self.pipeline = nxd.ModulePipeline(
                 self.model, self.joined(0), num_microbatches=self.microbatches,
                 virtual_size=layout["chunks"], schedule=layout["schedule"], partition=layout["partition"],
                 loss="MICROBATCHES" if self.is_bert else "TOKENS", broadcast_and_average_loss=1)
             self.root = self.pipeline.local_module
-        elif layout["recomputed"]:
-            self.model.checkpoint()
         if layout["ddp"]:
             self.ddp = nxd.Ddp.over_module(
                 self.root, zero_stage=layout["zero"], bucket_bytes=layout["bucket_bytes"],
@@ -83,25 +88,26 @@ class Run:
         if case["warmup"]:
             self.optimizer.set_lr_schedule(kind="COSINE", warmup_steps=2, total_steps=8, final_factor=0.1)
 
-    def own_units(self, step):
+    def own_units(self, step, run):
         """The microbatches of this rank's copy of the data, with their numbers in it; of all copies if whole."""
         copies = range(self.layout["dp"]) if self.whole else [self.context.parallel_rank("DATA")]
-        return [(m, unit_of(self.case, step, copy * self.microbatches + m))
+        first = run * UNITS_OF_RUN
+        return [(m, unit_of(self.case, step, first + copy * self.microbatches + m))
                 for copy in copies for m in range(self.microbatches)]
 
-    def joined(self, step):
-        parts = zip(*(unit for _, unit in self.own_units(step)))
+    def joined(self, step, run=0):
+        parts = zip(*(unit for _, unit in self.own_units(step, run)))
         return tensors((None if each[0] is None else numpy.concatenate(each) for each in parts), self.device)
 
-    def pass_by_microbatches(self, step, trains=True):
-        units = [(m, tensors(unit, self.device)) for m, unit in self.own_units(step)]
+    def pass_by_microbatches(self, step, run=0, trains=True):
+        units = [(m, tensors(unit, self.device)) for m, unit in self.own_units(step, run)]
         weights = ([1 / self.case["units"]] * len(units) if self.is_bert else
                    nxd.loss_weights(self.context, [given[1] for _, given in units]))
         losses = []
         for k, ((m, given), weight) in enumerate(zip(units, weights)):
             self.context.set_step(step, m)
             if self.ddp and trains:
-                self.ddp.set_sync(k + 1 == len(units))
+                self.ddp.set_sync(self.is_last(run) and k + 1 == len(units))
             losses.append(self.model(*given))
             if trains:
                 (losses[-1] * weight).backward()
@@ -113,19 +119,37 @@ class Run:
             self.context.data_group.all_reduce(total)
         return total[0]
 
+    def is_last(self, run):
+        return run + 1 == self.case["runs"]
+
+    def rest(self, step):
+        """Some parameters have no gradients in the second step and the third."""
+        case = self.case
+        for parameter in self.root.parameters() if case["resting"] and step in (1, 3) else ():
+            if case["resting"] in parameter.name and not (case["frozen"] and case["frozen"] in parameter.name):
+                parameter.set_trainable(step == 3)
+
+    def train_run(self, step, run):
+        with nxd.autocast() if self.case["autocast"] else contextlib.nullcontext():
+            if not self.pipeline:
+                return self.mean_of(*self.pass_by_microbatches(step, run))
+            if self.ddp:
+                self.ddp.set_sync(self.is_last(run))
+            self.context.set_step(step, 0)
+            return self.pipeline.train(*self.joined(step, run))
+
     def step(self, step):
+        self.rest(step)
         self.context.set_step(step, 0)
         self.root.train(True)
         self.root.zero_grad()
-        with nxd.autocast() if self.case["autocast"] else contextlib.nullcontext():
-            loss = self.pipeline.train(*self.joined(step)) if self.pipeline else None
-            losses = [] if self.pipeline else self.pass_by_microbatches(step)
+        loss = sum(self.train_run(step, run) for run in range(self.case["runs"]))
         self.context.set_step(step, 0)
         # A pipeline's mean of its microbatches is one of each copy's.
         scale = 1 / self.layout["dp"] if self.pipeline and self.is_bert else 1.0
-        report = self.optimizer.step(scale=scale, max_norm=self.case["max_norm"])
+        report = self.optimizer.step(scale=scale / self.case["runs"], max_norm=self.case["max_norm"])
         nxd.mark_step()
-        return loss if self.pipeline else self.mean_of(*losses), report.norm
+        return loss, report.norm
 
     def evaluate(self, step):
         """The loss of a step's microbatches, without dropout."""
