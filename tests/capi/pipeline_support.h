@@ -204,6 +204,10 @@ inline void check_equal(const PipelineLayout& layout, const PipelineRun& got,
                     want.losses[i], got.losses[i]);
     }
   }
+  // Each parameter counts once, whatever stages have it; sums over stages round otherwise.
+  for (size_t i = 0; i < want.norms.size(); ++i) {
+    check_loss((name + ": norm").c_str(), got.norms.at(i), want.norms[i], 1e-6);
+  }
   // Biases of keys have gradients of 0, but for rounding.
   const double floor = is_compiled() ? 1e-9 : 0;
   check_named(name + ": gradient", got.gradients, want.gradients, tolerance, floor);

@@ -20,6 +20,11 @@ std::vector<Tensor> batch(int64_t rows) {
 void run_rank(nxd_context_t* ctx, int rank, bool shares_loss) {
   const ModelOracle oracle("llama_tiny");
   const Module model = create_model(ctx, oracle.config, Layout{});
+  // Copies have the same batch, and so the loss of each is that of all.
+  const std::vector<Tensor> whole = batch(4);
+  nxd_tensor_t* loss = nullptr;
+  NXD_TEST_OK(nxd_module_forward(model.get(), handles(whole).data(), 2, &loss, 1));
+  const double want = item(Tensor(loss).get());
   nxd_pp_options_t options = NXD_PP_OPTIONS_INIT;
   options.num_microbatches = 2;
   options.broadcast_and_average_loss = shares_loss ? 1 : 0;
@@ -28,6 +33,7 @@ void run_rank(nxd_context_t* ctx, int rank, bool shares_loss) {
   double first = 0, second = 0;
   const auto good = batch(4), odd = batch(rank == 1 ? 3 : 4);
   NXD_TEST_OK(nxd_pp_run_train(pp.get(), handles(good).data(), 2, &first));
+  if (shares_loss) NXD_TEST_CHECK(std::fabs(first - want) < 1e-5 * want);
   NXD_TEST_OK(nxd_context_set_step(ctx, 7, 0));
   for (const bool by_name : {false, true}) {
     const char* const names[] = {"input_ids", rank == 1 && by_name ? "label" : "labels"};
@@ -51,9 +57,31 @@ void test_a_copy_that_rejects(void**) {
   }
 }
 
+// A step without a valid token leaves no gradient, nor does a table of both stages get one.
+void test_no_tokens(void**) {
+  on_pipeline_ranks({1, 2, 1}, [&](nxd_context_t* ctx, int) {
+    nlohmann::json config = nlohmann::json::parse(ModelOracle("llama_tiny").config);
+    config["tie_word_embeddings"] = true;
+    const Module model = create_model(ctx, config.dump(), Layout{});
+    nxd_pp_options_t options = NXD_PP_OPTIONS_INIT;
+    options.num_microbatches = 2;
+    std::vector<Tensor> given = batch(4);
+    given[1] = make_i64(std::vector<int64_t>(4 * 8, -100), {4, 8});
+    const Pipeline pp = make_pipeline(model.get(), given, options);
+    if (!pp) return;
+    double loss = NAN;
+    NXD_TEST_OK(nxd_pp_run_train(pp.get(), handles(given).data(), 2, &loss));
+    NXD_TEST_CHECK(loss == 0);
+    for (const auto& [name, gradient] : whole_gradients(local_module(pp.get()))) {
+      if (!gradient.empty()) nxd_test_fail(__FILE__, __LINE__, "a gradient of %s", name.c_str());
+    }
+  });
+}
+
 }  // namespace
 
 int main() {
-  const CMUnitTest tests[] = {cmocka_unit_test(test_a_copy_that_rejects)};
+  const CMUnitTest tests[] = {cmocka_unit_test(test_a_copy_that_rejects),
+                              cmocka_unit_test(test_no_tokens)};
   return cmocka_run_group_tests(tests, nullptr, nullptr);
 }

@@ -1,0 +1,264 @@
+// State around the runs of a pipeline of modules: modes, the number of the microbatch, frozen and
+// unused parameters, values that stages share, and a last task that fails on one rank.
+#include "capi/callback_model.h"
+#include "capi/pipeline_support.h"
+#include "support/temp_dir.h"
+
+using namespace nxd_test;
+
+namespace {
+
+constexpr int64_t kFeatures = 8, kRows = 4;
+
+Module linear(nxd_context_t* ctx) {
+  nxd_module_t* made = nullptr;
+  NXD_TEST_OK(nxd_layer_create_linear(ctx, kFeatures, kFeatures, nullptr, &made));
+  return Module(made);
+}
+
+// Scales by a buffer, k.
+Module scale(nxd_context_t* ctx, float factor) {
+  Module module = callback_module(
+      ctx, "Scale", [](nxd_module_t* self, const Handles& inputs, nxd_tensor_t** outputs, size_t) {
+        nxd_tensor_t* k = nullptr;
+        NXD_TEST_TRY(nxd_module_share_buffer(self, "k", &k));
+        const Tensor owned(k);
+        Tensor y;
+        NXD_TEST_TRY(call_op("mul", "Tensor", {inputs[0], k}, y));
+        outputs[0] = y.release();
+        return nxd_status_t{NXD_OK};
+      });
+  nxd_tensor_t* k = nullptr;
+  NXD_TEST_OK(nxd_tensor_from_data(&factor, sizeof factor, nullptr, 0, NXD_DTYPE_F32, &k));
+  NXD_TEST_OK(nxd_module_add_buffer(module.get(), "k", Tensor(k).get(), 1));
+  return module;
+}
+
+// Two products of one weight, each with a buffer, and a dropout in front of the second; a parameter
+// that nothing uses. The loss is the mean.
+Module model(nxd_context_t* ctx) {
+  static const char* const kCalls[] = {"a", "p", "drop", "b", "q"};
+  Module root = callback_module(
+      ctx, "Root", [](nxd_module_t* self, const Handles& inputs, nxd_tensor_t** outputs, size_t) {
+        Tensor x;
+        for (const char* name : kCalls) {
+          Tensor y;
+          NXD_TEST_TRY(call_child(self, name, {x ? x.get() : inputs[0]}, y));
+          x = std::move(y);
+        }
+        Tensor squares, loss;
+        NXD_TEST_TRY(call_op("mul", "Tensor", {x.get(), x.get()}, squares));
+        NXD_TEST_TRY(call_op("mean", "", {squares.get()}, loss));
+        outputs[0] = loss.release();
+        return nxd_status_t{NXD_OK};
+      });
+  nxd_module_t* dropout = nullptr;
+  NXD_TEST_OK(nxd_layer_create_dropout(ctx, 0.5, "drop", -1, &dropout));
+  add_child(root, "a", linear(ctx));
+  add_child(root, "p", scale(ctx, 2));
+  add_child(root, "drop", Module(dropout));
+  add_child(root, "b", linear(ctx));
+  add_child(root, "q", scale(ctx, 3));
+  const int64_t shape[] = {3};
+  NXD_TEST_OK(nxd_module_add_parameter(root.get(), "spare", shape, 1, nullptr, nullptr));
+  NXD_TEST_OK(nxd_module_tie(root.get(), "a.weight", "b.weight"));
+  NXD_TEST_OK(nxd_module_initialize(root.get(), 5));
+  return root;
+}
+
+std::vector<Tensor> batch() {
+  std::vector<float> data;
+  for (int64_t i = 0; i < kRows * kFeatures; ++i) {
+    data.push_back(static_cast<float>(std::sin(0.4 * static_cast<double>(i))));
+  }
+  const int64_t shape[] = {kRows, kFeatures};
+  nxd_tensor_t* x = nullptr;
+  NXD_TEST_OK(
+      nxd_tensor_from_data(data.data(), data.size() * sizeof(float), shape, 2, NXD_DTYPE_F32, &x));
+  std::vector<Tensor> out;
+  out.emplace_back(x);
+  return out;
+}
+
+Pipeline cut(nxd_module_t* root, bool shares_loss = true) {
+  static const char* const cuts[] = {"p"};
+  nxd_pp_options_t options = NXD_PP_OPTIONS_INIT;
+  options.num_microbatches = 2;
+  options.broadcast_and_average_loss = shares_loss ? 1 : 0;
+  options.pipeline_cuts = cuts;
+  options.num_cuts = 1;
+  return make_pipeline(root, batch(), options);
+}
+
+nxd_status_t run(nxd_pp_t* pp, double* loss, bool trains = true) {
+  const std::vector<Tensor> given = batch();
+  return trains ? nxd_pp_run_train(pp, handles(given).data(), 1, loss)
+                : nxd_pp_run_eval(pp, handles(given).data(), 1, loss, nullptr, 0);
+}
+
+Tensor narrowed(nxd_tensor_t* x, int64_t start, int64_t length) {
+  nxd_op_t* op = nullptr;
+  nxd_tensor_t* out = nullptr;
+  NXD_TEST_OK(nxd_op_create("narrow", "", &op));
+  NXD_TEST_OK(nxd_op_set_tensor(op, "self", x));
+  NXD_TEST_OK(nxd_op_set_int(op, "dim", 0));
+  NXD_TEST_OK(nxd_op_set_int(op, "start", start));
+  NXD_TEST_OK(nxd_op_set_int(op, "length", length));
+  if (NXD_TEST_OK(nxd_op_run(op))) NXD_TEST_OK(nxd_op_share_tensor(op, 0, &out));
+  nxd_op_destroy(op);
+  return Tensor(out);
+}
+
+double loss_of(nxd_pp_t* pp, bool trains = true) {
+  double loss = NAN;
+  NXD_TEST_OK(run(pp, &loss, trains));
+  return loss;
+}
+
+nxd_parameter_t* find(nxd_module_t* root, const char* name) {
+  nxd_parameter_t* parameter = nullptr;
+  NXD_TEST_OK(nxd_module_find_parameter(root, name, &parameter));
+  return parameter;
+}
+
+// The mean over the microbatches of what the model in one piece gives.
+double loss_in_one_piece(nxd_context_t* ctx, nxd_module_t* root) {
+  double sum = 0;
+  for (const int64_t microbatch : {0, 1}) {
+    std::vector<Tensor> given = batch();
+    given[0] = narrowed(given[0].get(), 2 * microbatch, 2);
+    nxd_tensor_t* loss = nullptr;
+    NXD_TEST_OK(nxd_context_set_step(ctx, 0, microbatch));
+    NXD_TEST_OK(nxd_module_forward(root, handles(given).data(), 1, &loss, 1));
+    sum += item(Tensor(loss).get());
+  }
+  NXD_TEST_OK(nxd_context_set_step(ctx, 0, 0));
+  return sum / 2;
+}
+
+// An evaluation gives each module its own mode back; each microbatch drops bits of its own.
+void modes_come_back(void**) {
+  on_pipeline_ranks({1, 2, 1}, [](nxd_context_t* ctx, int) {
+    const Module root = model(ctx);
+    const double in_one_piece = loss_in_one_piece(ctx, root.get());
+    const Pipeline pp = cut(root.get());
+    if (!pp) return;
+    nxd_module_t* dropout = nullptr;
+    NXD_TEST_OK(nxd_module_find_module(root.get(), "drop", &dropout));
+    const double dropped = loss_of(pp.get());
+    NXD_TEST_CHECK(std::fabs(dropped - in_one_piece) < 1e-6);
+    NXD_TEST_OK(nxd_module_set_training(dropout, 0));
+    const double whole = loss_of(pp.get());
+    NXD_TEST_CHECK(whole != dropped && std::fabs(loss_of(pp.get(), false) - whole) < 1e-6);
+    NXD_TEST_CHECK(loss_of(pp.get()) == whole);
+    NXD_TEST_OK(nxd_module_set_training(dropout, 1));
+    NXD_TEST_CHECK(loss_of(pp.get()) == dropped);
+    int64_t step = -1, microbatch = -1;
+    NXD_TEST_OK(nxd_context_get_step(ctx, &step, &microbatch));
+    NXD_TEST_CHECK(step == 0 && microbatch == 0);
+  });
+}
+
+// No rank runs, or traces anew, in a mode that others are not in.
+void ranks_in_other_modes(void**) {
+  on_pipeline_ranks({1, 2, 1}, [](nxd_context_t* ctx, int rank) {
+    const Module root = model(ctx);
+    const Pipeline pp = cut(root.get());
+    if (!pp) return;
+    const double before = loss_of(pp.get());
+    for (nxd_module_t* part : {root.get(), local_module(pp.get())}) {
+      if (rank == 1) NXD_TEST_OK(nxd_module_set_training(part, 0));
+      NXD_TEST_REFUSED(run(pp.get(), nullptr), NXD_ERROR_INVALID_ARGUMENT, "the model's mode");
+      if (rank == 1) NXD_TEST_OK(nxd_module_set_training(part, 1));
+      NXD_TEST_CHECK(loss_of(pp.get()) == before);
+    }
+    if (rank == 1) NXD_TEST_OK(nxd_set_autocast(NXD_DTYPE_BF16, nullptr));
+    NXD_TEST_REFUSED(run(pp.get(), nullptr), NXD_ERROR_INVALID_ARGUMENT, "automatic casts");
+    if (rank == 1) NXD_TEST_OK(nxd_set_autocast(NXD_DTYPE_INVALID, nullptr));
+    NXD_TEST_CHECK(loss_of(pp.get()) == before);
+    // On all ranks: other dtypes cross the cut.
+    NXD_TEST_OK(nxd_set_autocast(NXD_DTYPE_BF16, nullptr));
+    const double cast = loss_of(pp.get());
+    NXD_TEST_CHECK(cast != before && std::fabs(cast - before) < 0.02 * before);
+    NXD_TEST_OK(nxd_set_autocast(NXD_DTYPE_INVALID, nullptr));
+    NXD_TEST_CHECK(loss_of(pp.get()) == before);
+  });
+}
+
+// A parameter without uses has one rank; one of two stages has its first stage's value on both; and
+// every stage takes a file of the whole, with the buffers of all.
+void one_owner(void**) {
+  const TempDir directory;
+  const std::string path = directory.path() + "/whole.safetensors";
+  Joined joined;
+  on_pipeline_ranks({1, 2, 1}, [&](nxd_context_t* ctx, int rank) {
+    const Module root = model(ctx);
+    if (rank == 1) set_whole(root.get(), "a.weight", std::vector<double>(64, 0.25), {8, 8});
+    const Pipeline pp = cut(root.get());
+    if (!pp) return;
+    nxd_module_t* local = local_module(pp.get());
+    joined.add("values", whole_parameters(local));
+    nxd_parameter_t* spare = nullptr;
+    const nxd_status_t found = nxd_module_find_parameter(local, "spare", &spare);
+    NXD_TEST_CHECK(found == (rank == 0 ? NXD_OK : NXD_ERROR_INVALID_ARGUMENT));
+    NXD_TEST_OK(nxd_module_save_safetensors(local, path.c_str()));
+    NXD_TEST_OK(nxd_module_load_safetensors(local, path.c_str(), 1, nullptr));
+  });
+  assert_true(joined.all().count("spare") == 1 && joined.all().at("a.weight")[0] != 0.25);
+}
+
+// Fails in the pass after next, if it is to.
+struct Hook {
+  bool fails = false;
+  int calls = 0;
+};
+
+nxd_status_t refuse(nxd_parameter_t*, void* user_data) {
+  Hook& hook = *static_cast<Hook*>(user_data);
+  if (!hook.fails || ++hook.calls < 2) return NXD_OK;
+  nxd_set_last_error(NXD_ERROR_USER, "no more");
+  return NXD_ERROR_USER;
+}
+
+// The first stage's last backward task, for whose results no other stage waits: a weight of both
+// stages ends the other's run, too, which would wait for its gradient. For a frozen one no rank
+// waits, and it gets none.
+void last_task_fails(void**) {
+  for (const bool frozen : {false, true}) {
+    on_pipeline_ranks({1, 2, 1}, [&](nxd_context_t* ctx, int rank) {
+      const Module root = model(ctx);
+      nxd_parameter_t* tied = find(root.get(), "a.weight");
+      if (frozen) NXD_TEST_OK(nxd_parameter_set_trainable(tied, 0));
+      const Pipeline pp = cut(root.get(), false);
+      if (!pp) return;
+      const double before = loss_of(pp.get());
+      Hook hook{true, 0};
+      if (rank == 0) {
+        NXD_TEST_OK(
+            nxd_parameter_set_grad_hook(find(root.get(), "a.bias"), refuse, &hook, nullptr));
+      }
+      if (rank == 0) {
+        NXD_TEST_REFUSED(run(pp.get(), nullptr), NXD_ERROR_USER, "no more");
+      } else if (frozen) {
+        NXD_TEST_OK(run(pp.get(), nullptr));
+      } else {
+        NXD_TEST_REFUSED(run(pp.get(), nullptr), NXD_ERROR_INVALID_ARGUMENT, "no more");
+      }
+      hook.fails = false;
+      NXD_TEST_CHECK(loss_of(pp.get()) == before);
+      nxd_tensor_t *value = nullptr, *grad = nullptr;
+      NXD_TEST_OK(nxd_parameter_get_tensor(tied, &value));
+      NXD_TEST_OK(nxd_tensor_share_grad(value, &grad));
+      NXD_TEST_CHECK((Tensor(grad) == nullptr) == frozen);
+    });
+  }
+}
+
+}  // namespace
+
+int main(void) {
+  const CMUnitTest tests[] = {cmocka_unit_test(modes_come_back),
+                              cmocka_unit_test(ranks_in_other_modes), cmocka_unit_test(one_owner),
+                              cmocka_unit_test(last_task_fails)};
+  return cmocka_run_group_tests(tests, nullptr, nullptr);
+}
