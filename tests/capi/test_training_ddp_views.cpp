@@ -222,6 +222,99 @@ void f32_gradients(nxd_context_t* ctx, int, int, void*) {
   NXD_TEST_CHECK(!model.grad(0));
 }
 
+// A gradient that is left of a parameter that was frozen since is no part of a step; another rank's
+// is, while that rank trains it, and of that step alone.
+void frozen(nxd_context_t* ctx, int rank, int, void*) {
+  for (const int32_t fp32_grads : {0, 1}) {
+    const Holder model(ctx, NXD_DTYPE_BF16);
+    nxd_ddp_options_t options = NXD_DDP_OPTIONS_INIT;
+    options.fp32_grads = fp32_grads;
+    options.overlap = NXD_TOGGLE_OFF;  // no gradient is under way when it is frozen
+    nxd_ddp_t* made = nullptr;
+    nxd_optimizer_t* out = nullptr;
+    NXD_TEST_OK(nxd_ddp_create(model.module.get(), &options, &made));
+    const Ddp ddp(made);
+    nxd_sgd_options_t sgd = NXD_SGD_OPTIONS_INIT;
+    sgd.learning_rate = 0.5;
+    NXD_TEST_OK(nxd_optimizer_create_sgd_ddp(made, &sgd, &out));
+    const Optimizer optimizer(out);
+    nxd_parameter_t* parameter = nullptr;
+    NXD_TEST_OK(nxd_module_find_parameter(model.module.get(), "p1", &parameter));
+    const std::vector<double> before = values(model.tensors[1]);
+    // The elements of p0 and p2 have a gradient, those of p1 another.
+    const auto step = [&](int line, double others, double own) {
+      nxd_step_report_t report = {};
+      report.struct_size = sizeof report;
+      NXD_TEST_OK(nxd_optimizer_step(out, nullptr, &report));
+      const double want = std::sqrt(10 * others * others + 50 * own * own);
+      if (std::fabs(report.norm - want) > 1e-5 * want) {
+        nxd_test_fail(__FILE__, line, "norm %g, expected %g", report.norm, want);
+      }
+    };
+    const auto backward = [&] {
+      for (nxd_tensor_t* tensor : model.tensors) {
+        nxd_tensor_t* sum = nullptr;
+        int32_t trained = 0;
+        NXD_TEST_OK(nxd_op_call("sum", "", &tensor, 1, &sum, 1));
+        NXD_TEST_OK(nxd_tensor_get_requires_grad(sum, &trained));
+        if (trained) NXD_TEST_OK(nxd_backward(&sum, nullptr, 1, 0));
+        nxd_tensor_destroy(sum);
+      }
+    };
+    backward();
+    NXD_TEST_OK(nxd_parameter_set_trainable(parameter, 0));
+    step(__LINE__, 2, 0);
+    NXD_TEST_CHECK(values(model.tensors[1]) == before);
+    NXD_TEST_OK(nxd_module_zero_grad(model.module.get()));
+    if (rank == 0) NXD_TEST_OK(nxd_parameter_set_trainable(parameter, 1));
+    backward();
+    step(__LINE__, 2, 1);
+    const std::vector<double> trained = values(model.tensors[1]);
+    NXD_TEST_CHECK(trained != before);
+    if (rank == 0) NXD_TEST_OK(nxd_parameter_set_trainable(parameter, 0));
+    step(__LINE__, 4, 0);
+    NXD_TEST_CHECK(values(model.tensors[1]) == trained);
+  }
+}
+
+// A hook sees what its own pass adds, in the parameter's dtype, also where the sum is in F32.
+void hook(nxd_context_t* ctx, int, int, void*) {
+  const Holder model(ctx, NXD_DTYPE_BF16);
+  nxd_parameter_t* parameter = nullptr;
+  NXD_TEST_OK(nxd_module_find_parameter(model.module.get(), "p0", &parameter));
+  double seen = 0;
+  NXD_TEST_OK(nxd_parameter_set_grad_hook(
+      parameter,
+      [](nxd_parameter_t* own, void* user_data) -> nxd_status_t {
+        nxd_tensor_t *tensor = nullptr, *grad = nullptr;
+        NXD_TEST_OK(nxd_parameter_get_tensor(own, &tensor));
+        NXD_TEST_OK(nxd_tensor_share_grad(tensor, &grad));
+        *static_cast<double*>(user_data) = values(Tensor(grad).get())[0];
+        return NXD_OK;
+      },
+      &seen, nullptr));
+  nxd_ddp_options_t options = NXD_DDP_OPTIONS_INIT;
+  options.fp32_grads = 1;
+  nxd_ddp_t* made = nullptr;
+  NXD_TEST_OK(nxd_ddp_create(model.module.get(), &options, &made));
+  const Ddp ddp(made);
+  for (const bool sync : {false, false, true}) {
+    NXD_TEST_OK(nxd_ddp_set_sync(made, sync));
+    nxd_tensor_t *tensor = model.tensors[0], *sum = nullptr;
+    NXD_TEST_OK(nxd_op_call("sum", "", &tensor, 1, &sum, 1));
+    seen = 0;
+    NXD_TEST_OK(nxd_backward(&sum, nullptr, 1, 0));
+    nxd_tensor_destroy(sum);
+    NXD_TEST_CHECK(seen == 1);
+  }
+  NXD_TEST_OK(nxd_ddp_finish(made, nullptr, nullptr));
+  NXD_TEST_CHECK(values(model.grad(0).get())[0] == 6);
+}
+
+void hooks_of_a_pass(void**) { nxd_test_run_ranks(2, 1, hook, nullptr); }
+
+void frozen_in_between(void**) { nxd_test_run_ranks(2, 1, frozen, nullptr); }
+
 void gradients_in_f32(void**) { nxd_test_run_ranks(2, 1, f32_gradients, nullptr); }
 
 void reductions_overlap(void**) { nxd_test_run_ranks(2, 1, overlap, nullptr); }
@@ -230,9 +323,9 @@ void reductions_overlap(void**) { nxd_test_run_ranks(2, 1, overlap, nullptr); }
 
 int main() {
   const CMUnitTest tests[] = {
-      cmocka_unit_test(gradients_are_views),
-      cmocka_unit_test(reductions_overlap),
-      cmocka_unit_test(gradients_in_f32),
+      cmocka_unit_test(gradients_are_views), cmocka_unit_test(reductions_overlap),
+      cmocka_unit_test(gradients_in_f32),    cmocka_unit_test(frozen_in_between),
+      cmocka_unit_test(hooks_of_a_pass),
   };
   return cmocka_run_group_tests(tests, nullptr, nullptr);
 }

@@ -500,6 +500,66 @@ void bad_steps(void**) {
       false);
 }
 
+// Two updates with constant gradients, by torch.optim's formulas.
+void momentum(void**) {
+  on_one_rank(
+      [](nxd_context_t* ctx, int, int, void*) {
+        for (const bool nesterov : {false, true}) {
+          nxd_module_t* made = nullptr;
+          NXD_TEST_OK(nxd_module_create(ctx, "Holder", nullptr, nullptr, nullptr, &made));
+          const Module holder(made);
+          const int64_t shape[] = {2};
+          nxd_parameter_t* parameter = nullptr;
+          NXD_TEST_OK(nxd_module_add_parameter(made, "p", shape, 1, nullptr, &parameter));
+          nxd_tensor_t *value = nullptr, *grad = nullptr;
+          NXD_TEST_OK(nxd_parameter_get_tensor(parameter, &value));
+          const float gradient[] = {1, 2};
+          NXD_TEST_OK(
+              nxd_tensor_from_data(gradient, sizeof gradient, shape, 1, NXD_DTYPE_F32, &grad));
+          NXD_TEST_OK(nxd_tensor_set_grad(value, Tensor(grad).get()));
+          nxd_sgd_options_t options = NXD_SGD_OPTIONS_INIT;
+          options.learning_rate = options.momentum = 0.5;
+          options.dampening = nesterov ? 0 : 0.25;
+          options.nesterov = nesterov;
+          nxd_optimizer_t* out = nullptr;
+          NXD_TEST_OK(nxd_optimizer_create_sgd(made, &options, &out));
+          const Optimizer optimizer(out);
+          for (int step = 0; step < 2; ++step) NXD_TEST_OK(nxd_optimizer_update(out));
+          // The first buffer is the gradient itself; then 0.5 of it, and 0.75 or all of the next.
+          const double sum = nesterov ? 1.5 + 1.75 : 1 + 1.25;
+          NXD_TEST_CHECK(values(value) == (std::vector<double>{-0.5 * sum, -0.5 * sum * 2}));
+        }
+      },
+      false);
+}
+
+// A graph that has saved weights finds that a step has changed them since.
+void graphs_before_a_step(void**) {
+  on_one_rank(
+      [](nxd_context_t* ctx, int, int, void*) {
+        nxd_module_t* made = nullptr;
+        NXD_TEST_OK(nxd_layer_create_linear(ctx, 2, 3, nullptr, &made));
+        const Module linear(made);
+        nxd_optimizer_t* out = nullptr;
+        NXD_TEST_OK(nxd_optimizer_create_sgd(made, nullptr, &out));
+        const Optimizer optimizer(out);
+        const int64_t shape[] = {1, 2};
+        nxd_tensor_t *x = nullptr, *y[2] = {}, *grad = nullptr;
+        NXD_TEST_OK(nxd_tensor_create(shape, 2, NXD_DTYPE_F32, NXD_DEVICE_CPU, &x));
+        const Tensor input(x);
+        NXD_TEST_OK(nxd_tensor_set_requires_grad(x, 1));
+        for (nxd_tensor_t*& each : y) NXD_TEST_OK(nxd_module_forward(made, &x, 1, &each, 1));
+        const Tensor first(y[0]), second(y[1]);
+        const int64_t sizes[] = {1, 3};
+        NXD_TEST_OK(nxd_tensor_create(sizes, 2, NXD_DTYPE_F32, NXD_DEVICE_CPU, &grad));
+        const Tensor ones(grad);
+        NXD_TEST_OK(nxd_backward(&y[0], &grad, 1, 0));
+        NXD_TEST_OK(nxd_optimizer_step(out, nullptr, nullptr));
+        NXD_TEST_REFUSED(nxd_backward(&y[1], &grad, 1, 0), NXD_ERROR_INVALID_STATE, "modified");
+      },
+      false);
+}
+
 }  // namespace
 
 int main() {
@@ -515,6 +575,8 @@ int main() {
       cmocka_unit_test(frozen_and_strided),
       cmocka_unit_test(meta_parameters),
       cmocka_unit_test(callers_rule),
+      cmocka_unit_test(momentum),
+      cmocka_unit_test(graphs_before_a_step),
       cmocka_unit_test(bad_optimizers),
       cmocka_unit_test(bad_steps),
   };

@@ -191,11 +191,49 @@ void ways_to_reload(nxd_context_t* ctx, int rank, int, void*) {
   }
 }
 
+// A cast and a move keep what values there are, and so what they lack.
+void changes_of_form(nxd_context_t* ctx, int rank, int, void*) {
+  Trainer trainer(ctx, rank, Case{0, "", false, {}});
+  nxd_module_t* const module = trainer.module.get();
+  trainer.rule.fails = true;
+  NXD_TEST_REFUSED(trainer.step(), NXD_ERROR_USER, "PARTIAL");
+  trainer.optimizer.reset();
+  trainer.ddp.reset();
+  Tensor loss;
+  const auto check = [&] {
+    NXD_TEST_REFUSED(trainer.forward(&loss), NXD_ERROR_INVALID_STATE, "PARTIAL");
+  };
+  for (const nxd_dtype_t dtype : {NXD_DTYPE_F64, NXD_DTYPE_F32}) {
+    NXD_TEST_OK(nxd_module_cast(module, dtype));
+    check();
+  }
+  for (const nxd_device_t device : {NXD_DEVICE_XLA, NXD_DEVICE_CPU}) {
+    NXD_TEST_OK(nxd_move_model_to_device(module, device));
+    check();
+  }
+  // An optimizer that has not seen the update break off is rejected, too.
+  nxd_optimizer_t* made = nullptr;
+  NXD_TEST_OK(nxd_optimizer_create_sgd(module, nullptr, &made));
+  const Optimizer other(made);
+  NXD_TEST_REFUSED(nxd_optimizer_step(made, nullptr, nullptr), NXD_ERROR_INVALID_STATE, "PARTIAL");
+  nxd_module_t* wrapped = nullptr;
+  NXD_TEST_OK(nxd_module_create_sequential(ctx, &module, 1, &wrapped));
+  NXD_TEST_REFUSED(nxd_pad_model(wrapped, 1, 3, nullptr, 0, nullptr, nullptr),
+                   NXD_ERROR_INVALID_STATE, "PARTIAL");
+  nxd_module_destroy(wrapped);
+  // Values that are drawn anew are whole.
+  NXD_TEST_OK(nxd_move_model_to_device(module, NXD_DEVICE_META));
+  NXD_TEST_OK(nxd_move_model_to_device(module, NXD_DEVICE_CPU));
+  NXD_TEST_OK(trainer.forward(&loss));
+}
+
 void each_way_makes_whole(void**) {
   nxd_context_options_t options = NXD_CONTEXT_OPTIONS_INIT;
   options.timeout_ms = 20000;
   nxd_test_run_ranks_with(&options, 1, 1, ways_to_reload, nullptr);
 }
+
+void stays_partial(void**) { nxd_test_run_ranks(1, 1, changes_of_form, nullptr); }
 
 }  // namespace
 
@@ -203,6 +241,7 @@ int main() {
   const CMUnitTest tests[] = {
       cmocka_unit_test(goes_on_after_a_reload),
       cmocka_unit_test(each_way_makes_whole),
+      cmocka_unit_test(stays_partial),
   };
   return cmocka_run_group_tests(tests, nullptr, nullptr);
 }
