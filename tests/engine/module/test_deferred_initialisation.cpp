@@ -158,7 +158,12 @@ void test_tied_and_master(void**) {
           NXD_TEST_OK(nxd_layer_create_column_parallel_linear(ctx, 8, 4, &options, &linear));
           const Module owner(linear);
           NXD_TEST_OK(nxd_module_get_master_weight(linear, &master));
+          const std::vector<double> drawn = values(master);
+          // Another seed draws it anew, also where the weight has no values yet.
+          NXD_TEST_OK(nxd_module_initialize(linear, 77));
+          NXD_TEST_OK(nxd_module_get_master_weight(linear, &master));
           wholes[device == NXD_DEVICE_META] = values(master);
+          NXD_TEST_CHECK(wholes[device == NXD_DEVICE_META] != drawn);
         }
         NXD_TEST_CHECK(!wholes[0].empty() && wholes[0] == wholes[1]);
       },

@@ -199,6 +199,60 @@ void test_generator(void**) {
         const at::Tensor want = at::rand({4});
         run_mix(ctx, true, true, false);
         NXD_TEST_CHECK(at::equal(at::rand({4}), want));
+        // Also where a caller has drawn from it since the forward.
+        at::Tensor next[2];
+        for (const bool recomputed : {false, true}) {
+          Mix state;
+          const Module module = make_mix(ctx, state);
+          const char* const names[] = {"Mix"};
+          if (recomputed) NXD_TEST_OK(nxd_apply_checkpoint(module.get(), names, 1, 1));
+          at::manual_seed(5);
+          nxd_tensor x{at::ones({2, 16})}, ids{at::arange(3)};
+          nxd_tensor_t *inputs[] = {&x, nullptr, &ids}, *out[3] = {};
+          NXD_TEST_OK(nxd_module_forward(module.get(), inputs, 3, out, 3));
+          at::rand({4});
+          nxd_tensor loss{out[0]->value.sum()};
+          nxd_tensor_t* root = &loss;
+          NXD_TEST_OK(nxd_backward(&root, nullptr, 1, 0));
+          next[recomputed] = at::rand({4});
+          for (nxd_tensor_t* each : out) nxd_tensor_destroy(each);
+        }
+        NXD_TEST_CHECK(at::equal(next[0], next[1]));
+      },
+      nullptr);
+}
+
+// A forward of another microbatch, and of another step, between a forward and its backward pass.
+void test_places_of_random_bits(void**) {
+  nxd_test_run_ranks(
+      1, 1,
+      [](nxd_context_t* ctx, int, int, void*) {
+        nxd_module_t* made = nullptr;
+        NXD_TEST_OK(nxd_layer_create_dropout(ctx, 0.5, "drop", -1, &made));
+        const Module dropout(made);
+        const char* const names[] = {"Dropout"};
+        NXD_TEST_OK(nxd_apply_checkpoint(made, names, 1, 1));
+        nxd_tensor x{at::ones({4, 64}).set_requires_grad(true)};
+        nxd_tensor_t *input = &x, *y = nullptr;
+        NXD_TEST_OK(nxd_context_set_step(ctx, 3, 1));
+        NXD_TEST_OK(nxd_module_forward(made, &input, 1, &y, 1));
+        const Tensor output(y);
+        for (const auto& [step, microbatch] : {std::pair(3, 0), std::pair(4, 1)}) {
+          NXD_TEST_OK(nxd_context_set_step(ctx, step, microbatch));
+          nxd_tensor loss{y->value.sum()};
+          nxd_tensor_t* root = &loss;
+          x.value.mutable_grad().reset();
+          NXD_TEST_OK(nxd_backward(&root, nullptr, 1, 1));
+          NXD_TEST_CHECK(at::equal(x.value.grad(), y->value));
+          int64_t now[2] = {};
+          NXD_TEST_OK(nxd_context_get_step(ctx, &now[0], &now[1]));
+          NXD_TEST_CHECK(now[0] == step && now[1] == microbatch);
+        }
+        // While nothing is recorded a call is an ordinary one.
+        NXD_TEST_OK(nxd_set_grad_enabled(0, nullptr));
+        NXD_TEST_OK(nxd_module_forward(made, &input, 1, &y, 1));
+        NXD_TEST_OK(nxd_set_grad_enabled(1, nullptr));
+        NXD_TEST_CHECK(!Tensor(y)->value.requires_grad());
       },
       nullptr);
 }
@@ -332,7 +386,7 @@ int main() {
       cmocka_unit_test(test_dtypes),          cmocka_unit_test(test_data_parallel),
       cmocka_unit_test(test_callback_module), cmocka_unit_test(test_generator),
       cmocka_unit_test(test_refusals),        cmocka_unit_test(test_stand_in),
-      cmocka_unit_test(test_memory),
+      cmocka_unit_test(test_memory),          cmocka_unit_test(test_places_of_random_bits),
   };
   return cmocka_run_group_tests(tests, nullptr, nullptr);
 }
