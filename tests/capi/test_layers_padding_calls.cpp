@@ -347,6 +347,27 @@ void ties(nxd_context_t* ctx, int, int, void*) {
   NXD_TEST_CHECK(shard_of(root, "1.bias").shape() == (std::vector<int64_t>{8}));
 }
 
+// A parameter that a ddp has, behind one that could be padded: both stay as they are.
+void held(nxd_context_t* ctx, int, int, void*) {
+  const nxd_linear_options_t options = split_options();
+  Module a, b, root;
+  NXD_TEST_OK(nxd_layer_create_column_parallel_linear(ctx, 12, 12, &options, a.out()));
+  NXD_TEST_OK(nxd_layer_create_column_parallel_linear(ctx, 12, 12, &options, b.out()));
+  nxd_module_t* const children[] = {a.get(), b.get()};
+  NXD_TEST_OK(nxd_module_create_sequential(ctx, children, 2, root.out()));
+  nxd_ddp_t* ddp = nullptr;
+  NXD_TEST_OK(nxd_ddp_create(b.get(), nullptr, &ddp));
+  NXD_TEST_REFUSED(nxd_pad_model(root.get(), 2, 3, nullptr, 0, nullptr, nullptr), kState,
+                   "a ddp has");
+  for (const char* name : {"0.weight", "1.weight"}) {
+    NXD_TEST_CHECK(shard_of(root, name).shape() == (std::vector<int64_t>{6, 12}));
+  }
+  nxd_ddp_destroy(ddp);
+  NXD_TEST_OK(nxd_pad_model(root.get(), 2, 3, nullptr, 0, nullptr, nullptr));
+}
+
+void test_held(void**) { nxd_test_run_ranks(2, 2, held, nullptr); }
+
 void test_ties(void**) { nxd_test_run_ranks(2, 2, ties, nullptr); }
 
 }  // namespace
@@ -356,7 +377,7 @@ int main() {
       cmocka_unit_test(test_nxd_core),       cmocka_unit_test(test_extra_heads),
       cmocka_unit_test(test_exact_sizes),    cmocka_unit_test(test_rejections),
       cmocka_unit_test(test_order),          cmocka_unit_test(test_ties),
-      cmocka_unit_test(test_lacking_values),
+      cmocka_unit_test(test_lacking_values), cmocka_unit_test(test_held),
   };
   return cmocka_run_group_tests(tests, nullptr, nullptr);
 }

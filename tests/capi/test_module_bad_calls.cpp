@@ -284,6 +284,10 @@ void two_contexts(nxd_context_t* ctx, int, int, void* user_data) {
     return;
   }
   BAD(nxd_module_add_child(mine.get(), "other", *other), "context");
+  nxd_training_state_t* state = nullptr;
+  NXD_TEST_OK(nxd_training_state_create(ctx, &state));
+  BAD(nxd_training_state_add_module(state, "model", *other), "context");
+  nxd_training_state_destroy(state);
 }
 
 void test_creation(void**) { nxd_test_run_ranks(1, 1, creation, nullptr); }

@@ -77,6 +77,10 @@ void attributes_stay(void**) {
           return NXD_OK;
         },
         &counted, nullptr));
+    // One that was frozen after it had a hook stays so.
+    NXD_TEST_OK(nxd_parameter_set_grad_hook(
+        frozen, [](nxd_parameter_t*, void*) -> nxd_status_t { return NXD_ERROR_USER; }, nullptr,
+        nullptr));
     NXD_TEST_OK(nxd_parameter_set_trainable(frozen, 0));
     NXD_TEST_OK(nxd_module_cast(model.get(), NXD_DTYPE_F64));
     NXD_TEST_OK(nxd_module_find_parameter(model.get(), "model.norm.weight", &again));
@@ -137,6 +141,15 @@ void bad_calls(void**) {
     NXD_TEST_OK(nxd_ddp_create(model.get(), nullptr, &ddp));
     NXD_TEST_REFUSED(nxd_module_cast(model.get(), NXD_DTYPE_BF16), state, "a ddp has its values");
     NXD_TEST_OK(nxd_module_cast(model.get(), NXD_DTYPE_F32));
+    NXD_TEST_CHECK(whole_parameters(model.get()) == before);
+    nxd_ddp_destroy(ddp);
+    // A ddp over the last of its modules keeps all of them as they are.
+    nxd_module_t* last = nullptr;
+    NXD_TEST_OK(nxd_module_find_module(model.get(), "lm_head", &last));
+    NXD_TEST_OK(nxd_ddp_create(last, nullptr, &ddp));
+    NXD_TEST_REFUSED(nxd_module_cast(model.get(), NXD_DTYPE_BF16), state, "a ddp has its values");
+    NXD_TEST_REFUSED(nxd_move_model_to_device(model.get(), NXD_DEVICE_META), state,
+                     "a ddp has its values");
     NXD_TEST_CHECK(whole_parameters(model.get()) == before);
     nxd_ddp_destroy(ddp);
     NXD_TEST_OK(nxd_module_cast(model.get(), NXD_DTYPE_BF16));

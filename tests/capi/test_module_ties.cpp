@@ -55,6 +55,11 @@ void ties(nxd_context_t* ctx, int, int, void*) {
   NXD_TEST_OK(nxd_module_tie(root.get(), "c", "a"));
   check_same({0, 1, 2}, 4);
   NXD_TEST_CHECK(root.parameters().size() == 1);
+  nxd_parameter_options_t wide = NXD_PARAMETER_OPTIONS_INIT;
+  wide.dtype = NXD_DTYPE_F64;
+  NXD_TEST_OK(nxd_module_add_parameter(root.get(), "d", shape, 2, &wide, nullptr));
+  NXD_TEST_REFUSED(nxd_module_tie(root.get(), "a", "d"), NXD_ERROR_INVALID_ARGUMENT, "dtype");
+  NXD_TEST_CHECK(root.parameters().size() == 2);
 }
 
 void test_ties(void**) { nxd_test_run_ranks(1, 1, ties, nullptr); }
