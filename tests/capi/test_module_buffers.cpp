@@ -97,6 +97,21 @@ void saved_and_loaded(void**) {
     NXD_TEST_REFUSED(nxd_module_load_safetensors(to.norm.get(), other.c_str(), 1, nullptr),
                      NXD_ERROR_INVALID_ARGUMENT, "missing: count");
     NXD_TEST_CHECK(values(to.mean.get()) == values(from.mean.get()));
+    // Integers in the file where the module has floats, behind another buffer: none is read.
+    NXD_TEST_OK(nxd_module_create(ctx, "Norm", nullptr, nullptr, nullptr, &bare));
+    const Module integers(bare);
+    const Tensor one = floats({9});
+    NXD_TEST_OK(nxd_module_add_buffer(bare, "first", one.get(), 1));
+    NXD_TEST_OK(nxd_module_add_buffer(bare, "count", from.count.get(), 1));
+    NXD_TEST_OK(nxd_module_save_safetensors(bare, other.c_str()));
+    NXD_TEST_OK(nxd_module_create(ctx, "Norm", nullptr, nullptr, nullptr, &bare));
+    const Module numbers(bare);
+    const Tensor first = floats({1}), count = floats({2});
+    NXD_TEST_OK(nxd_module_add_buffer(bare, "first", first.get(), 1));
+    NXD_TEST_OK(nxd_module_add_buffer(bare, "count", count.get(), 1));
+    NXD_TEST_REFUSED(nxd_module_load_safetensors(bare, other.c_str(), 1, nullptr),
+                     NXD_ERROR_UNSUPPORTED, "count: expected f32");
+    NXD_TEST_CHECK(item(first.get()) == 1 && item(count.get()) == 2);
     return 0;
   });
 }

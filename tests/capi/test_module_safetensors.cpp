@@ -24,6 +24,10 @@ std::string config_with(const char* name, const json& value) {
   return config.dump();
 }
 
+std::string recorded_file(const std::string& model) {
+  return oracles() + "/" + model + "/model.safetensors";
+}
+
 std::vector<std::string> names(nxd_load_report_t* report, nxd_mismatch_t kind) {
   size_t count = 0;
   NXD_TEST_OK(nxd_load_report_get_count(report, kind, &count));
@@ -107,6 +111,9 @@ void mismatches(void**) {
     model = create_model(ctx, config_with("num_hidden_layers", 5), Layout{2});
     report = refused_load(model.get(), path, "9 missing");
     NXD_TEST_CHECK(names(report.get(), kinds[0]).size() == 9);
+    // A file with none of the model's names: all are missing, as the model has them.
+    report = refused_load(model.get(), recorded_file("bert_tiny"), "missing");
+    NXD_TEST_CHECK(names(report.get(), kinds[0])[0] == "model.embed_tokens.weight");
     return 0;
   });
 }
@@ -161,11 +168,8 @@ void write_parts(const std::string& path, const json& header, const std::string&
   out << text << data;
 }
 
-std::string recorded_file(const std::string& model) {
-  return oracles() + "/" + model + "/model.safetensors";
-}
-
-// A recorded file with masks beside the weights of a layer, as older ones have them.
+// A recorded file with masks beside the weights of a layer, as older ones have them, and with the
+// frequencies of a Llama's.
 std::string file_with_masks(const TempDir& directory, const std::string& model,
                             const std::string& attention) {
   auto [header, data] = parts_of(recorded_file(model));
@@ -177,6 +181,7 @@ std::string file_with_masks(const TempDir& directory, const std::string& model,
   };
   add(".bias", "BOOL", {1, 1, 4, 4}, 16);
   add(".masked_bias", "F32", json::array(), 4);
+  add(".rotary_emb.inv_freq", "F32", {2}, 8);
   const std::string path = directory.path() + "/" + attention + ".safetensors";
   write_parts(path, header, data);
   return path;
