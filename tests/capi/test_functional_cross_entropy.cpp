@@ -191,11 +191,26 @@ void extremes(nxd_context_t* ctx, int rank, int size, void*) {
     const Tensor want = from_doubles({1, -1, 0, 0, .25, .25, -.75, .25}, {2, 4});
     NXD_TEST_CLOSE("gradient", x.grad(), part(want, 1, rank, size),
                    dtype == NXD_DTYPE_F64 ? 1e-9 : 1e-3);
+    // Logits that are none, where no label counts: no part of the loss, and no gradient.
+    const Tensor none = from_doubles({NAN, INFINITY, -INFINITY, 1, 2, 2, 2, 2}, {2, 4}, dtype);
+    const Tensor y = leaf(part(none, 1, rank, size), dtype, true);
+    const Tensor sum = loss_of(ctx, y, from_ints({-100, 2}, {2}), make_options(0.1, 0));
+    if (!sum) return;
+    NXD_TEST_CHECK(std::fabs(sum.item() - std::log(4.0)) < 1e-6);
+    backward(sum);
+    const Tensor left = from_doubles({0, 0, 0, 0, .225, .225, -.675, .225}, {2, 4});
+    NXD_TEST_CLOSE("gradient", y.grad(), part(left, 1, rank, size), 1e-6);
   }
 }
 
 void test_extremes(void**) {
-  for (const int size : {1, 2, 4}) nxd_test_run_ranks(size, size, extremes, nullptr);
+  for (const int size : {1, 2, 4}) {
+    for (const int plain : {0, 1}) {
+      nxd_context_options_t options = NXD_CONTEXT_OPTIONS_INIT;
+      options.plain_kernels = plain;
+      nxd_test_run_ranks_with(&options, size, size, extremes, nullptr);
+    }
+  }
 }
 
 struct Bad {

@@ -340,14 +340,58 @@ void test_rotary(void**) {
   check_layer(c);
 }
 
+// Tables of one dtype are not those of another, of the same length.
+void test_rotary_dtypes(void**) {
+  nxd_test_run_ranks(
+      1, 1,
+      [](nxd_context_t* ctx, int, int, void*) {
+        Module used, fresh;
+        NXD_TEST_OK(nxd_layer_create_rotary_embedding(ctx, 8, nullptr, used.out()));
+        NXD_TEST_OK(nxd_layer_create_rotary_embedding(ctx, 8, nullptr, fresh.out()));
+        used({wave({1, 40, 1, 8}, NXD_DTYPE_F32, 1)});
+        const Tensor x = wave({1, 40, 1, 8}, NXD_DTYPE_F64, 1);
+        NXD_TEST_CHECK(max_difference(used({x}), fresh({x})) == 0);
+      },
+      nullptr);
+}
+
+// A query that sees no key gives zero, to which the output's bias is added; any number but 0 shows
+// a key.
+void test_hidden_keys(void**) {
+  nxd_test_run_ranks(
+      1, 1,
+      [](nxd_context_t* ctx, int, int, void*) {
+        for (const nxd_dtype_t dtype : {NXD_DTYPE_F64, NXD_DTYPE_F32}) {
+          nxd_attention_options_t options = NXD_ATTENTION_OPTIONS_INIT;
+          options.dtype = dtype;
+          options.output_bias = NXD_TOGGLE_ON;
+          Module layer;
+          NXD_TEST_OK(nxd_layer_create_attention(ctx, 12, 2, &options, layer.out()));
+          nxd_parameter_t* bias = nullptr;
+          NXD_TEST_OK(nxd_module_find_parameter(layer.get(), "o_proj.bias", &bias));
+          const Tensor x = wave({2, 4, 12}, dtype, 1);
+          const Tensor y = layer({x, from_ints({0, 0, 1, 1, 1, 1, 1, 1}, {2, 4})});
+          const std::vector<double> all = values(y), want = values(whole(bias));
+          for (size_t i = 0; i < 24; ++i) {
+            NXD_TEST_CHECK(std::fabs(all[i] - want[i % 12]) < 1e-7);
+          }
+          NXD_TEST_CHECK(std::fabs(all[24] - want[0]) > 1e-4);
+          const Tensor again = layer({x, from_ints({0, 0, 7, -1, 2, 1, 256, 1}, {2, 4})});
+          NXD_TEST_CHECK(max_difference(again, y) == 0);
+        }
+      },
+      nullptr);
+}
+
 }  // namespace
 
 int main() {
   const CMUnitTest tests[] = {
-      cmocka_unit_test(test_column),    cmocka_unit_test(test_row),
-      cmocka_unit_test(test_embedding), cmocka_unit_test(test_norms),
-      cmocka_unit_test(test_linear),    cmocka_unit_test(test_gated_mlp),
-      cmocka_unit_test(test_attention), cmocka_unit_test(test_rotary),
+      cmocka_unit_test(test_column),        cmocka_unit_test(test_row),
+      cmocka_unit_test(test_embedding),     cmocka_unit_test(test_norms),
+      cmocka_unit_test(test_linear),        cmocka_unit_test(test_gated_mlp),
+      cmocka_unit_test(test_attention),     cmocka_unit_test(test_rotary),
+      cmocka_unit_test(test_rotary_dtypes), cmocka_unit_test(test_hidden_keys),
   };
   return cmocka_run_group_tests_name("layers", tests, nullptr, nullptr);
 }

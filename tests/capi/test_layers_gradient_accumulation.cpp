@@ -87,6 +87,25 @@ void accumulates(nxd_context_t* ctx, int, int, void* user_data) {
   NXD_TEST_CHECK(max_difference(to(whole_grad(weight), NXD_DTYPE_F64), before) == 0);
 }
 
+// A gradient that a caller has given, of other strides, is added to as any other.
+void adds_to_strided(nxd_context_t* ctx, int, int, void* user_data) {
+  const Case& c = *static_cast<const Case*>(user_data);
+  nxd_linear_options_t options = NXD_LINEAR_OPTIONS_INIT;
+  options.dtype = c.dtype;
+  Module layer;
+  NXD_TEST_OK(nxd_layer_create_linear(ctx, c.in, c.out, &options, layer.out()));
+  nxd_parameter_t* weight = weight_of(layer);
+  nxd_tensor_t* tensor = nullptr;
+  NXD_TEST_OK(nxd_parameter_get_tensor(weight, &tensor));
+  const Tensor given = transposed(wave({c.in, c.out}, c.dtype, 3));
+  NXD_TEST_OK(nxd_tensor_set_grad(tensor, given.get()));
+  const Tensor want =
+      op("add", "Tensor", {{"self", to(given, NXD_DTYPE_F64)}, {"other", expected(c, 0)}});
+  backward(layer({wave({c.tokens, c.in}, c.dtype, 0)}), wave({c.tokens, c.out}, c.dtype, 10));
+  NXD_TEST_CLOSE("strided", to(whole_grad(weight), NXD_DTYPE_F64), want,
+                 c.dtype == NXD_DTYPE_BF16 ? 4.0 / 512 : 1e-6);
+}
+
 void run(const std::vector<Case>& cases) {
   for (const Case& c : cases) {
     for (const int tp : {1, 2}) {
@@ -94,6 +113,7 @@ void run(const std::vector<Case>& cases) {
       options.plain_kernels = c.plain;
       Case copy = c;
       nxd_test_run_ranks_with(&options, tp, tp, accumulates, &copy);
+      nxd_test_run_ranks_with(&options, tp, tp, adds_to_strided, &copy);
     }
   }
 }

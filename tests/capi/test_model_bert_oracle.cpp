@@ -52,6 +52,26 @@ void next_sentence(void**) {
   }
 }
 
+// Without a label of either kind the loss is 0, and so are gradients.
+void nothing_to_predict(void**) {
+  on_ranks<int>(Layout{2}, 0, [&](nxd_context_t* ctx) {
+    const ModelOracle& bert = oracle("bert_tiny");
+    const Module model = load_model(ctx, bert.directory, Layout{2});
+    std::vector<Tensor> owned = bert.inputs();
+    owned[1] = make_i64(std::vector<int64_t>(bert.labels.size(), -100), bert.shape);
+    owned[4] =
+        make_i64(std::vector<int64_t>(static_cast<size_t>(bert.shape[0]), -100), {bert.shape[0]});
+    nxd_tensor_t* out = nullptr;
+    NXD_TEST_OK(nxd_module_forward(model.get(), handles(owned).data(), 5, &out, 1));
+    const Tensor loss(out);
+    NXD_TEST_OK(nxd_backward(&out, nullptr, 1, 0));
+    double norm = 1;
+    NXD_TEST_OK(nxd_finish_grads(model.get(), nullptr, &norm));
+    NXD_TEST_CHECK(item(loss.get()) == 0 && norm == 0);
+    return 0;
+  });
+}
+
 void as_processes(void**) { check_as_processes(); }
 
 void saved_as_hugging_face_does(void**) {
@@ -81,11 +101,9 @@ void step_flops(void**) {
 int main() {
   if (std::getenv("RANK")) return run_process(oracle("bert_tiny"));
   const CMUnitTest tests[] = {
-      cmocka_unit_test(recorded),
-      cmocka_unit_test(padding),
-      cmocka_unit_test(next_sentence),
-      cmocka_unit_test(as_processes),
-      cmocka_unit_test(saved_as_hugging_face_does),
+      cmocka_unit_test(recorded),      cmocka_unit_test(padding),
+      cmocka_unit_test(next_sentence), cmocka_unit_test(nothing_to_predict),
+      cmocka_unit_test(as_processes),  cmocka_unit_test(saved_as_hugging_face_does),
       cmocka_unit_test(step_flops),
   };
   return cmocka_run_group_tests(tests, nullptr, nullptr);

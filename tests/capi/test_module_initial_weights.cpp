@@ -165,10 +165,47 @@ void test_parameters_are_drawn_as_arrays(void**) {
   nxd_test_run_ranks_with(&options, 1, 1, draw_as_arrays, nullptr);
 }
 
+template <class Options>
+Options normal(Options options) {
+  options.init = NXD_INIT_NORMAL;
+  options.init_b = 0.5;
+  return options;
+}
+
+// Rules for weights leave biases zero, whatever layer has them.
+void zero_biases(nxd_context_t* ctx, int, int, void*) {
+  nxd_linear_options_t linear = normal(nxd_linear_options_t(NXD_LINEAR_OPTIONS_INIT));
+  nxd_attention_options_t heads = normal(nxd_attention_options_t(NXD_ATTENTION_OPTIONS_INIT));
+  nxd_mlp_options_t gated = normal(nxd_mlp_options_t(NXD_MLP_OPTIONS_INIT));
+  nxd_qkv_options_t qkv = normal(nxd_qkv_options_t(NXD_QKV_OPTIONS_INIT));
+  heads.qkv_bias = heads.output_bias = gated.bias = qkv.bias = NXD_TOGGLE_ON;
+  Module column, row, whole_linear, attention, mlp, separate, fused;
+  NXD_TEST_OK(nxd_layer_create_column_parallel_linear(ctx, 8, 16, &linear, column.out()));
+  NXD_TEST_OK(nxd_layer_create_row_parallel_linear(ctx, 8, 16, &linear, row.out()));
+  NXD_TEST_OK(nxd_layer_create_linear(ctx, 8, 16, &linear, whole_linear.out()));
+  NXD_TEST_OK(nxd_layer_create_attention(ctx, 8, 2, &heads, attention.out()));
+  NXD_TEST_OK(nxd_layer_create_gated_mlp(ctx, 8, 16, &gated, mlp.out()));
+  NXD_TEST_OK(nxd_layer_create_qkv_linear(ctx, 8, 2, &qkv, separate.out()));
+  qkv.fusion = NXD_QKV_BY_HEAD;
+  NXD_TEST_OK(nxd_layer_create_qkv_linear(ctx, 8, 2, &qkv, fused.out()));
+  size_t biases = 0;
+  for (const Module* each : {&column, &row, &whole_linear, &attention, &mlp, &separate, &fused}) {
+    for (const auto& [name, parameter] : each->parameters()) {
+      const bool is_bias = name.size() >= 4 && name.compare(name.size() - 4, 4, "bias") == 0;
+      NXD_TEST_CHECK((max_abs(values(whole(parameter))) == 0) == is_bias);
+      biases += is_bias ? 1 : 0;
+    }
+  }
+  NXD_TEST_CHECK(biases == 1 + 1 + 1 + 4 + 3 + 3 + 1);
+}
+
+void test_zero_biases(void**) { nxd_test_run_ranks(1, 1, zero_biases, nullptr); }
+
 }  // namespace
 
 int main() {
   const CMUnitTest tests[] = {cmocka_unit_test(test_initial_weights),
-                              cmocka_unit_test(test_parameters_are_drawn_as_arrays)};
+                              cmocka_unit_test(test_parameters_are_drawn_as_arrays),
+                              cmocka_unit_test(test_zero_biases)};
   return cmocka_run_group_tests_name("initial_weights", tests, nullptr, nullptr);
 }
