@@ -164,14 +164,44 @@ void initial_values(void**) {
   }
 }
 
+// Values alone are used: queries and keys have gradients of zero.
+void values_alone(void**) {
+  nxd_test_run_ranks(
+      1, 1,
+      [](nxd_context_t* ctx, int, int, void*) {
+        for (const nxd_qkv_fusion_t fusion : {NXD_QKV_BY_PART, NXD_QKV_BY_HEAD}) {
+          for (const nxd_dtype_t dtype : {NXD_DTYPE_F32, NXD_DTYPE_F64}) {
+            Module layer;
+            const Qkv c{fusion, kHeads, false, dtype};
+            if (!NXD_TEST_OK(create(c, ctx, layer.out()))) return;
+            const Tensor x = wave({kSequence, kBatch, kHidden}, dtype, 1);
+            nxd_tensor_t* const input = x.get();
+            nxd_tensor_t* outputs[3] = {};
+            if (!NXD_TEST_OK(nxd_module_forward(layer.get(), &input, 1, outputs, 3))) return;
+            const Tensor q(outputs[0]), k(outputs[1]), v(outputs[2]);
+            backward(v, wave(v.shape(), dtype, 2));
+            for (const auto& [name, p] : layer.parameters()) {
+              const Tensor grad = whole_grad(p);
+              const int64_t rows = grad.shape()[0];
+              for (int64_t row = 0; row < rows; ++row) {
+                const int64_t which =
+                    fusion == NXD_QKV_BY_PART ? row / (kHeads * kWidth) : row / kWidth % 3;
+                const bool is_zero = max_abs(values(narrow(grad, 0, row, 1))) == 0;
+                NXD_TEST_CHECK(is_zero == (which < 2));
+              }
+            }
+          }
+        }
+      },
+      nullptr);
+}
+
 }  // namespace
 
 int main() {
   const CMUnitTest tests[] = {
-      cmocka_unit_test(separate),
-      cmocka_unit_test(by_part),
-      cmocka_unit_test(by_head),
-      cmocka_unit_test(initial_values),
+      cmocka_unit_test(separate),       cmocka_unit_test(by_part),      cmocka_unit_test(by_head),
+      cmocka_unit_test(initial_values), cmocka_unit_test(values_alone),
   };
   return cmocka_run_group_tests_name("layers_qkv", tests, nullptr, nullptr);
 }

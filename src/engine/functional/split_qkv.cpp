@@ -22,26 +22,16 @@ struct SplitQkv : torch::autograd::Function<SplitQkv> {
     return x.unflatten(-1, parts).unbind(dim);
   }
 
+  // A part that is not used has zeros from libtorch.
   static variable_list backward(AutogradContext* ctx, const variable_list& grads) {
     const int64_t dim = ctx->saved_data["dim"].toInt();
-    const at::Tensor& some = grads[0].defined()   ? grads[0]
-                             : grads[1].defined() ? grads[1]
-                                                  : grads[2];
-    if (!some.is_cpu()) {
-      variable_list parts = grads;
-      for (at::Tensor& part : parts) {
-        if (!part.defined()) part = at::zeros_like(some);
-      }
-      return {at::stack(parts, dim).flatten(-3), at::Tensor(), at::Tensor()};
+    if (!grads[0].is_cpu()) {
+      return {at::stack(grads, dim).flatten(-3), at::Tensor(), at::Tensor()};
     }
-    std::vector<int64_t> sizes = some.sizes().vec();
+    std::vector<int64_t> sizes = grads[0].sizes().vec();
     sizes.insert(sizes.end() + dim + 1, 3);
-    const at::Tensor out = pooled_empty(sizes, some.scalar_type());
-    for (int64_t i = 0; i < 3; ++i) {
-      at::Tensor part = out.select(dim, i);
-      const at::Tensor& grad = grads[static_cast<size_t>(i)];
-      grad.defined() ? part.copy_(grad) : part.zero_();
-    }
+    const at::Tensor out = pooled_empty(sizes, grads[0].scalar_type());
+    for (int64_t i = 0; i < 3; ++i) out.select(dim, i).copy_(grads[static_cast<size_t>(i)]);
     return {out.flatten(-3), at::Tensor(), at::Tensor()};
   }
 };
