@@ -80,7 +80,6 @@ void share_buffers(BufferHolder& local, const Module& module, const Selection& s
 
 void copy_into(Module& local, const Module& module, const std::string& path,
                const Selection& selection) {
-  local.set_own_training(module.training());
   for (const auto& [name, parameter] : module.parameters()) {
     if (selection.has(parameter)) local.add_parameter(name, parameter);
   }
