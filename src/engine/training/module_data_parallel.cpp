@@ -193,11 +193,20 @@ void BucketedParameters::advance_step() {
 
 void BucketedParameters::check_usable() const { root()->context()->check_usable(); }
 
+// One that has no place in a bucket yet becomes the parameter's again.
+void BucketedParameters::record_narrow_gradient(size_t index) {
+  Parameter& p = parameter(index);
+  if (!p.main_grad().defined() || is_in_bucket(index)) return;
+  p.tensor().mutable_grad() = p.main_grad().to(p.tensor().scalar_type());
+  p.main_grad().reset();
+}
+
 void BucketedParameters::release_gradients() {
   const at::NoGradGuard no_grad;
   if (!reducer_) return;
   for (size_t i = 0; i < size(); ++i) {
     Parameter& p = parameter(i);
+    if (is_wide(i) && is_recorded(p.tensor())) record_narrow_gradient(i);
     if (!is_in_bucket(i)) continue;
     p.tensor().mutable_grad() =
         on_device_of(p.tensor(), own_copy(known_values_of(p.gradient()), p.tensor().scalar_type()));

@@ -27,6 +27,7 @@ class BucketedParameters : public ModuleParameters {
   // On the recorded device gradients go to their places when buffers() is asked for them. Before, a
   // backward pass adds to the F32 gradients of BF16 parameters here.
   void record_gradient(size_t index);
+  void record_narrow_gradient(size_t index);
   // The gradient is where it is to be, and has not been cleared.
   bool is_in_bucket(size_t index) const;
   // Makes the gradient a tensor of its own again, and forgets the buckets.
