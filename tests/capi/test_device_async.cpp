@@ -1,7 +1,9 @@
 // Steps that nxd_mark_step does not wait for: the same bits as those that it waits for, errors at
 // the next wait, and calls on groups in program order.
 #include <atomic>
+#include <functional>
 #include <thread>
+#include <utility>
 
 #include "support/device.h"
 #include "support/model_support.h"
@@ -81,8 +83,13 @@ struct Session {
 
 // The callback is asked by the thread that waits.
 thread_local bool gives_up = false;
+// Called in it, once.
+thread_local std::function<void()> in_callback;
 
-nxd_status_t interrupt(void*) { return gives_up ? NXD_ERROR_USER : NXD_OK; }
+nxd_status_t interrupt(void*) {
+  if (const auto now = std::exchange(in_callback, nullptr)) now();
+  return gives_up ? NXD_ERROR_USER : NXD_OK;
+}
 
 using RankBody = std::function<void(nxd_context_t*, int)>;
 
@@ -363,6 +370,33 @@ void an_interrupt_ends_the_wait(void**) {
   });
 }
 
+// The interrupt callback is asked in a collective of the step: its values are not there before its
+// end, nor can it be ended within itself.
+void a_callback_cannot_read(void**) {
+  std::atomic<bool> has_read{false};
+  run_ranks(2, 2, 60000, [&](nxd_context_t* ctx, int rank) {
+    const Session session(ctx, 2, false);
+    const Tensor three = make_i64({3}, {1}), loss = session.pass(0);
+    nxd_tensor_t* there = nullptr;
+    NXD_TEST_OK(nxd_tensor_to_device(three.get(), NXD_DEVICE_XLA, &there));
+    const Tensor known(there);
+    if (rank == 1) {
+      has_read.wait(false);
+    } else {
+      in_callback = [&] {
+        double value = 0;
+        NXD_TEST_CHECK(nxd_tensor_get_item(loss.get(), &value) != NXD_OK);
+        NXD_TEST_CHECK(nxd_tensor_get_item(known.get(), &value) != NXD_OK);
+        NXD_TEST_CHECK(nxd_mark_step(1) == NXD_ERROR_INVALID_STATE);
+        has_read = true;
+        has_read.notify_all();
+      };
+    }
+    NXD_TEST_OK(nxd_mark_step(1));
+    NXD_TEST_CHECK(item(loss.get()) > 0 && item(known.get()) == 3);
+  });
+}
+
 }  // namespace
 
 int main() {
@@ -377,6 +411,7 @@ int main() {
       cmocka_unit_test(ends_with_a_step),
       cmocka_unit_test(a_lost_peer_ends_the_wait),
       cmocka_unit_test(an_interrupt_ends_the_wait),
+      cmocka_unit_test(a_callback_cannot_read),
   };
   return cmocka_run_group_tests(tests, nullptr, nullptr);
 }

@@ -26,6 +26,7 @@
 #include "engine/device/device_metrics.h"
 #include "engine/device/graph_rounding.h"
 #include "engine/device/graph_text.h"
+#include "engine/device/replay_scope.h"
 
 namespace nxd {
 namespace {
@@ -34,18 +35,6 @@ namespace {
 constexpr uint64_t kExpectedStepGraphs = 2;
 
 thread_local std::shared_ptr<Recording> recording_of_thread;
-thread_local bool is_replaying = false;
-
-class ReplayScope {
- public:
-  ReplayScope() : outer_(std::exchange(is_replaying, true)) {}
-  ~ReplayScope() { is_replaying = outer_; }
-  ReplayScope(const ReplayScope&) = delete;
-  ReplayScope& operator=(const ReplayScope&) = delete;
-
- private:
-  const bool outer_;
-};
 
 // Runs this thread's steps that are not waited for. Each has ended before it goes: values of other
 // threads may wait for it.
@@ -185,13 +174,26 @@ DeviceValues Recording::add(const std::shared_ptr<RecordedNode>& node) {
 
 // A program that never ends a step would fill the memory, and no compiler takes such a graph.
 void Recording::cut_if_too_long() {
-  if (++recorded_ < most_nodes_ || is_replaying) return;
+  if (++recorded_ < most_nodes_ || ReplayScope::innermost()) return;
   if (!std::exchange(has_warned_of_length_, true)) {
     log(NXD_LOG_WARN, "device xla: ", most_nodes_, " operators were recorded without the end of a ",
         "step: they run as a graph of their own (NXD_MAX_GRAPH_NODES); call nxd_mark_step at the ",
         "end of each step");
   }
   sync("nxd::graph_limit");
+}
+
+Recording::Execution::Execution(Recording& recording) : recording_(recording) {
+  check_state(
+      !ReplayScope::has(recording),
+      "device xla: a step is running where this call comes from, as the interrupt callback ",
+      "of a call of the step: its thread's values cannot be read or written here");
+  recording.wait();
+  recording.execution_.lock();
+}
+
+Recording::Execution::~Execution() {
+  if (!is_handed_over_) recording_.execution_.unlock();
 }
 
 NodeResult Recording::source_of(DeviceValue& value) {
@@ -326,7 +328,7 @@ void Recording::report_failure() {
 }
 
 void Recording::run(const Pending& pending, bool* has_overwritten) {
-  const ReplayScope replaying;
+  const ReplayScope replaying(*this);
   const c10::impl::ExcludeDispatchKeyGuard plain(c10::DispatchKey::Functionalize);
   std::vector<NodeResult> kept;
   for (const Wanted& wanted : pending.values) kept.push_back(wanted.source);
@@ -361,7 +363,7 @@ bool Recording::execute_pending() {
 }
 
 void Recording::sync(const std::string& reason) {
-  if (is_replaying || !execute_pending()) return;
+  if (ReplayScope::innermost() || !execute_pending()) return;
   device_metrics::count_implicit_sync(reason, call_site());
 }
 

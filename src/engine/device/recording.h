@@ -143,16 +143,11 @@ class Recording : public std::enable_shared_from_this<Recording> {
     bool has_overwritten = false;
     Error error;
   };
-  // execution_, once the step that runs has ended.
+  // execution_, once the step that runs has ended. INVALID_STATE within a graph of this recording.
   class Execution {
    public:
-    explicit Execution(Recording& recording) : recording_(recording) {
-      recording.wait();
-      recording.execution_.lock();
-    }
-    ~Execution() {
-      if (!is_handed_over_) recording_.execution_.unlock();
-    }
+    explicit Execution(Recording& recording);
+    ~Execution();
     Execution(const Execution&) = delete;
     Execution& operator=(const Execution&) = delete;
     void hand_over() { is_handed_over_ = true; }

@@ -21,6 +21,7 @@
 #include "engine/device/device_metrics.h"
 #include "engine/device/node_replay.h"
 #include "engine/device/replay_plan.h"
+#include "engine/device/replay_scope.h"
 #include "engine/dtype.h"
 #include "engine/stablehlo/client_lease.h"
 #include "engine/stablehlo/host_checks.h"
@@ -38,6 +39,7 @@ at::Tensor over_memory(void* data, at::IntArrayRef sizes, at::ScalarType dtype) 
 // The graphs that a running program's calls of the host are of, one for each replica.
 struct HostCalls {
   std::vector<const RecordedGraph*> graphs{};
+  const ReplayScope* const scope = ReplayScope::innermost();  // of the thread that runs the program
   // The first of a call. Replicas go on, as the others wait for them in a collective without end.
   std::optional<Error> error{};
   std::mutex mutex{};
@@ -74,6 +76,7 @@ std::vector<at::Tensor> inputs_of_call(const CustomCall& call, const RecordedNod
 // A node that the program leaves to the host, on a thread of the plug-in's.
 void run_host_node(const CustomCall& call) {
   auto& calls = *static_cast<HostCalls*>(call.rank_data());
+  const ReplayScope::Call scope(calls.scope);
   const bool is_replica = calls.graphs.size() > 1;
   const auto replica =
       is_replica ? static_cast<size_t>(*static_cast<int64_t*>(call.inputs().back().data)) : 0;
