@@ -45,6 +45,18 @@ bool is_leftover(std::string_view entry) {
          is_step_between("", kAside);
 }
 
+// Removes a leftover, but for a published step whose place no other took: that has its name again.
+void clear_away(const std::string& leftover) {
+  if (leftover.ends_with(kAside)) {
+    const std::string published = leftover.substr(0, leftover.size() - kAside.size());
+    if (!has_entry(published)) {
+      static_cast<void>(try_rename(leftover, published));
+      return;
+    }
+  }
+  remove_tree(leftover);
+}
+
 std::string checksum_of(const InputFile& file) { return Checksum().add(file).hex(); }
 
 }  // namespace
@@ -124,15 +136,7 @@ std::unique_ptr<DirectoryLock> CheckpointDirectory::begin(int64_t step) const {
   make_directories(root_);
   auto lock = std::make_unique<DirectoryLock>(root_);
   for (const std::string& entry : entries_of(root_)) {
-    if (!is_leftover(entry)) continue;
-    const std::string path = root_ + "/" + entry;
-    if (!entry.ends_with(kAside)) {
-      remove_tree(path);
-      continue;
-    }
-    // The job ended between the two: what was there before is the only one of its step.
-    const std::string before = path.substr(0, path.size() - kAside.size());
-    if (has_entry(before) || !try_rename(path, before)) remove_tree(path);
+    if (is_leftover(entry)) clear_away(root_ + "/" + entry);
   }
   make_directory(partial_path(step));
   return lock;

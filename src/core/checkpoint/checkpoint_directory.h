@@ -40,7 +40,8 @@ class CheckpointDirectory {
   std::optional<int64_t> newest() const;
 
   // For the one process that writes: makes the partial directory of a step, empty, and removes
-  // what jobs have left that ended. The lock is held as long as the result.
+  // what jobs have left that ended. A published step that such a job took the name of, and gave to
+  // no other, has it again. The lock is held as long as the result.
   [[nodiscard]] std::unique_ptr<DirectoryLock> begin(int64_t step) const;
   // Gives the partial directory its name, in the place of an older one of the same step. Whatever
   // fails, the partial directory never has the older one's content afterwards.

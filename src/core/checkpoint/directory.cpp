@@ -116,7 +116,8 @@ bool try_exchange(const std::string& a, const std::string& b) {
   try {
     rename_path(a, b);
   } catch (...) {
-    if (!try_rename(aside, b)) log(NXD_LOG_ERROR, b, " is left under the name ", aside);
+    const bool is_back = ::rename(aside.c_str(), b.c_str()) == 0;
+    if (!is_back) log(NXD_LOG_ERROR, b, " is left under the name ", aside);
     throw;
   }
   rename_path(aside, a);

@@ -22,7 +22,8 @@ void rename_path(const std::string& from, const std::string& to);
 // lower layer, such as one that a container's image has.
 [[nodiscard]] bool try_rename(const std::string& from, const std::string& to);
 // Two paths of one directory change their names, at once where the file system can. Elsewhere a
-// crash may leave b's content under its name and this ending. False as of try_rename.
+// crash may leave b's content under its name and this ending, with or without a's under b. False as
+// of try_rename.
 inline constexpr std::string_view kAside = ".aside";
 [[nodiscard]] bool try_exchange(const std::string& a, const std::string& b);
 // With all that it contains. Links are removed, and what they lead to stays.

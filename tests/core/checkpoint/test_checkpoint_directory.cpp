@@ -22,7 +22,17 @@
 
 namespace {
 
-enum class Failing { kNothing, kRemoval, kSynchronisation, kReading, kDirectoryCalls };
+enum class Failing {
+  kNothing,
+  kRemoval,
+  kRemovedMeanwhile,
+  kSynchronisation,
+  kSynchronisationOfDirectories,
+  kReading,
+  kDirectoryCalls,
+  kExchange,
+  kExchangeAndPartial
+};
 std::atomic<Failing> failing = Failing::kNothing;
 std::vector<ino_t> synchronised;  // directories
 
@@ -39,12 +49,27 @@ bool crosses_layers(const char* path) {
   return true;
 }
 
+bool is_directory(int fd) {
+  struct stat status {};
+  return ::fstat(fd, &status) == 0 && S_ISDIR(status.st_mode);
+}
+
 // As of a file system that synchronises files alone.
 bool is_directory_without_call(int fd) {
-  struct stat status {};
-  if (failing != Failing::kDirectoryCalls || ::fstat(fd, &status) != 0) return false;
+  if (failing != Failing::kDirectoryCalls || !is_directory(fd)) return false;
   errno = EINVAL;
-  return S_ISDIR(status.st_mode);
+  return true;
+}
+
+// As NFS has it.
+bool lacks_exchange() {
+  if (failing != Failing::kExchange && failing != Failing::kExchangeAndPartial) return false;
+  errno = EINVAL;
+  return true;
+}
+
+bool is_partial(const char* path) {
+  return strstr(path, ".partial") && fails(Failing::kExchangeAndPartial);
 }
 
 template <class Function>
@@ -59,24 +84,31 @@ extern "C" {
 
 int unlinkat(int directory, const char* path, int flags) noexcept {
   static auto* system = next<int(int, const char*, int)>("unlinkat");
-  return fails(Failing::kRemoval) ? -1 : system(directory, path, flags);
+  const bool is_another = failing == Failing::kRemovedMeanwhile;
+  if (fails(Failing::kRemoval)) return -1;
+  const int result = system(directory, path, flags);
+  if (is_another) errno = ENOENT;
+  return is_another ? -1 : result;
 }
 
 int fsync(int fd) {
   static auto* system = next<int(int)>("fsync");
   struct stat status {};
-  if (::fstat(fd, &status) == 0 && S_ISDIR(status.st_mode)) synchronised.push_back(status.st_ino);
-  return fails(Failing::kSynchronisation) || is_directory_without_call(fd) ? -1 : system(fd);
+  const bool is_of_directory = ::fstat(fd, &status) == 0 && S_ISDIR(status.st_mode);
+  if (is_of_directory) synchronised.push_back(status.st_ino);
+  const bool is_lost = fails(Failing::kSynchronisation) || is_directory_without_call(fd) ||
+                       (is_of_directory && fails(Failing::kSynchronisationOfDirectories));
+  return is_lost ? -1 : system(fd);
 }
 
 int rename(const char* from, const char* to) noexcept {
   static auto* system = next<int(const char*, const char*)>("rename");
-  return crosses_layers(from) ? -1 : system(from, to);
+  return crosses_layers(from) || is_partial(from) ? -1 : system(from, to);
 }
 
 int renameat2(int from_at, const char* from, int to_at, const char* to, unsigned flags) noexcept {
   static auto* system = next<int(int, const char*, int, const char*, unsigned)>("renameat2");
-  return crosses_layers(to) ? -1 : system(from_at, from, to_at, to, flags);
+  return crosses_layers(to) || lacks_exchange() ? -1 : system(from_at, from, to_at, to, flags);
 }
 
 ssize_t pread(int fd, void* out, size_t size, off_t offset) {
@@ -117,6 +149,15 @@ void save(const CheckpointDirectory& directory, int64_t step, const std::string&
   directory.make_durable(step);
 }
 
+// Entries of a directory of checkpoints, its lock apart.
+int entries_in(const CheckpointDirectory& directory) {
+  int entries = 0;
+  for (const auto& entry : fs::directory_iterator(directory.root())) {
+    entries += entry.path().filename() != ".lock";
+  }
+  return entries;
+}
+
 template <class Function>
 nxd_status_t status_of(Failing what, Function&& function) {
   nxd_status_t status = NXD_OK;
@@ -144,11 +185,21 @@ void an_old_one_that_stays(void**) {
   assert_false(fs::exists(directory.partial_path(5)));
   save(directory, 6, "next");
   assert_true(directory.steps() == (std::vector<int64_t>{6, 5}));
-  int entries = 0;
-  for (const auto& entry : fs::directory_iterator(directory.root())) {
-    entries += entry.path().filename() != ".lock";
-  }
-  assert_int_equal(entries, 2);
+  assert_int_equal(entries_in(directory), 2);
+}
+
+// The name goes before any of the content, and another host may take away what is to be removed.
+void an_old_one_loses_its_name_first(void**) {
+  const nxd_test::TempDir dir;
+  const CheckpointDirectory directory(dir.path() + "/run");
+  for (const int64_t step : {1, 2, 3}) save(directory, step, "some");
+  assert_int_equal(status_of(Failing::kRemoval, [&] { directory.prune(3, 2); }), NXD_OK);
+  assert_true(directory.steps() == (std::vector<int64_t>{3, 2}));
+  assert_int_equal(entries_in(directory), 3);
+  std::unique_ptr<nxd::DirectoryLock> lock;
+  assert_int_equal(status_of(Failing::kRemovedMeanwhile, [&] { lock = directory.begin(4); }),
+                   NXD_OK);
+  assert_int_equal(entries_in(directory), 3);
 }
 
 // Such a file system loses nothing but what it would lose without a checkpoint, too.
@@ -168,6 +219,24 @@ void a_file_system_without_calls_for_directories(void**) {
   assert_true(directory.steps() == std::vector<int64_t>{5});
   assert_true(fs::exists(dir.path() + "/alone"));
   assert_false(fs::exists(directory.partial_path(5)));
+}
+
+// The older one keeps its name where the new one cannot have it.
+void a_file_system_without_exchange(void**) {
+  const nxd_test::TempDir dir;
+  const CheckpointDirectory directory(dir.path() + "/run");
+  save(directory, 5, "old");
+  {
+    const auto lock = write(directory, 5, "new");
+    assert_int_equal(status_of(Failing::kExchangeAndPartial, [&] { directory.place(5); }),
+                     NXD_ERROR_IO);
+    assert_string_equal(read(directory.published_path(5) + kFile).c_str(), "old");
+    assert_string_equal(read(directory.partial_path(5) + kFile).c_str(), "new");
+    assert_int_equal(status_of(Failing::kExchange, [&] { directory.place(5); }), NXD_OK);
+    assert_string_equal(read(directory.published_path(5) + kFile).c_str(), "new");
+    directory.make_durable(5);
+  }
+  assert_int_equal(entries_in(directory), 1);
 }
 
 // A caller that tries again after a failure never publishes what was there before.
@@ -208,11 +277,25 @@ void a_name_that_is_not_on_the_disk(void**) {
   assert_true(directory.newest() == 5);
   assert_string_equal(read(directory.published_path(5) + kFile).c_str(), "new");
   directory.make_durable(5);
-  int entries = 0;
-  for (const auto& entry : fs::directory_iterator(directory.root())) {
-    entries += entry.path().filename() != ".lock";
-  }
-  assert_int_equal(entries, 1);
+  assert_int_equal(entries_in(directory), 1);
+}
+
+// A file has its name once its content is on the disk, and says where that name may be lost.
+void a_file_that_is_not_on_the_disk(void**) {
+  const nxd_test::TempDir dir;
+  const std::string path = dir.path() + "/file";
+  std::ofstream(path) << "old";
+  const auto replace = [&path] {
+    nxd::AtomicFile file(path);
+    file.write("new", 3);
+    file.commit();
+  };
+  assert_int_equal(status_of(Failing::kSynchronisation, replace), NXD_ERROR_IO);
+  assert_string_equal(read(path).c_str(), "old");
+  failing = Failing::kSynchronisationOfDirectories;
+  nxd_test::rejection(NXD_ERROR_IO, "/file is complete and can be read, but may be lost", replace);
+  failing = Failing::kNothing;
+  assert_string_equal(read(path).c_str(), "new");
 }
 
 // The old one cannot leave, for something has its place: the new one is not published, and a second
@@ -319,12 +402,15 @@ void only_leftovers_are_removed(void**) {
   const nxd_test::TempDir dir;
   const CheckpointDirectory directory(dir.path() + "/run");
   const char* const left[] = {".step-000000000007.partial", ".step-000000000008.removed",
-                              "step-000000000009.aside"};
-  const char* const own[] = {"step-notes.aside", ".step-7.partial", ".step-.removed",
-                             "step-000000000007.bak", ".step-0000000000071.partial"};
+                              "step-000000000001.aside"};
+  const char* const own[] = {"step-notes.aside",         ".step-7.partial",
+                             ".step-.removed",           "step-000000000007.bak",
+                             "step-9223372036854775808", ".step-0000000000071.partial"};
   for (const char* name : left) fs::create_directories(directory.root() + "/" + name + "/in");
   for (const char* name : own) fs::create_directories(directory.root() + "/" + name + "/in");
+  fs::create_directories(directory.published_path(1));
   save(directory, 1, "new");
+  assert_true(directory.steps() == std::vector<int64_t>{1});
   for (const char* name : left) assert_false(fs::exists(directory.root() + "/" + name));
   for (const char* name : own) assert_true(fs::exists(directory.root() + "/" + name + "/in"));
 }
@@ -372,12 +458,15 @@ void a_working_directory_that_is_gone(void**) {
 int main() {
   const CMUnitTest tests[] = {
       cmocka_unit_test(an_old_one_that_stays),
+      cmocka_unit_test(an_old_one_loses_its_name_first),
       cmocka_unit_test(a_file_system_without_calls_for_directories),
+      cmocka_unit_test(a_file_system_without_exchange),
       cmocka_unit_test(a_second_try_publishes_nothing_older),
       cmocka_unit_test(a_name_that_is_not_on_the_disk),
       cmocka_unit_test(an_old_one_that_cannot_leave),
       cmocka_unit_test(one_that_was_put_aside),
       cmocka_unit_test(new_directories),
+      cmocka_unit_test(a_file_that_is_not_on_the_disk),
       cmocka_unit_test(foreign_entries_are_replaced),
       cmocka_unit_test(a_lock_that_is_no_file),
       cmocka_unit_test(a_lock_of_another_user),
