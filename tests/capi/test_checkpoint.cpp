@@ -5,6 +5,7 @@
 #include <unistd.h>
 
 #include <filesystem>
+#include <thread>
 
 #include "nxd.h"
 #include "support/ranks.h"
@@ -266,6 +267,11 @@ void bad_calls(nxd_context_t* ctx, int rank, int, void* user_data) {
   if (bad) fs::create_directory(path_in(out, "folder"));
   NXD_TEST_REFUSED(nxd_checkpoint_publish(out, 0), argument, "of another kind");
   if (bad) fs::remove(path_in(out, "folder"));
+  // So is a file whose name no manifest may have.
+  const std::string hidden = fs::path(path_in(out, "a")).replace_filename(".hidden");
+  if (bad) write(hidden, "a file");
+  NXD_TEST_REFUSED(nxd_checkpoint_publish(out, 0), argument, "does not begin with '.'");
+  if (bad) fs::remove(hidden);
   NXD_TEST_OK(nxd_checkpoint_publish(out, 0));
   NXD_TEST_REFUSED(nxd_checkpoint_publish(out, 0), state, "published already");
   NXD_TEST_OK(nxd_checkpoint_restore_random_state(out));
@@ -348,7 +354,8 @@ void other_seed(nxd_context_t* ctx, int rank, int, void* user_data) {
   if (!wrong) return save(ctx, root, 1, 0);
   nxd_checkpoint_t* out = nullptr;
   NXD_TEST_OK(nxd_checkpoint_open(ctx, root.c_str(), 1, 0, &out));
-  NXD_TEST_REFUSED(nxd_checkpoint_restore_random_state(out), NXD_ERROR_INVALID_STATE, "seed");
+  NXD_TEST_REFUSED(nxd_checkpoint_restore_random_state(out), NXD_ERROR_INVALID_STATE,
+                   "expected the seed 4 that it was written with, the context has 5");
   nxd_checkpoint_destroy(out);
   static_cast<void>(rank);
 }
@@ -361,6 +368,72 @@ void test_other_seed(void**) {
     options.seed = wrong ? 5 : 4;
     nxd_test_run_ranks_with(&options, 2, 0, other_seed, &part);
   }
+}
+
+// Values that no reader would take from one manifest, and then fewer.
+void more_than_a_manifest_has(nxd_context_t* ctx, int, int, void* user_data) {
+  const std::string& root = static_cast<TempDir*>(user_data)->path();
+  const std::string large(size_t{1} << 20, 'v');
+  nxd_checkpoint_t* out = nullptr;
+  if (!NXD_TEST_OK(nxd_checkpoint_create(ctx, root.c_str(), 1, &out))) return;
+  for (const char* value : {large.c_str(), ""}) {
+    for (int i = 0; i < 64; ++i) {
+      NXD_TEST_OK(nxd_checkpoint_set_value(out, std::to_string(i).c_str(), value));
+    }
+    if (!*value) continue;
+    NXD_TEST_REFUSED(nxd_checkpoint_publish(out, 0), NXD_ERROR_INVALID_ARGUMENT,
+                     "expected at most 67108864 bytes");
+  }
+  NXD_TEST_OK(nxd_checkpoint_publish(out, 0));
+  nxd_checkpoint_destroy(out);
+  NXD_TEST_OK(nxd_checkpoint_open(ctx, root.c_str(), 1, 1, &out));
+  nxd_checkpoint_destroy(out);
+}
+
+void test_more_than_a_manifest_has(void**) {
+  TempDir directory;
+  nxd_test_run_ranks(1, 0, more_than_a_manifest_has, &directory);
+}
+
+// Ranks with seeds of their own go on with these, and no rank with one that none had.
+void test_seeds_of_ranks(void**) {
+  TempDir directory;
+  const auto run = [&](bool saves, uint64_t first_seed) {
+    nxd_store_t* store = nullptr;
+    assert_int_equal(nxd_store_create_local(&store), NXD_OK);
+    std::vector<std::thread> ranks;
+    for (int rank = 0; rank < 2; ++rank) {
+      ranks.emplace_back([&, rank] {
+        nxd_context_options_t options = NXD_CONTEXT_OPTIONS_INIT;
+        options.rendezvous = NXD_RENDEZVOUS_STORE;
+        options.rank = rank;
+        options.size = 2;
+        options.store = store;
+        options.seed = first_seed + static_cast<uint64_t>(rank);
+        nxd_context_t* ctx = nullptr;
+        nxd_checkpoint_t* opened = nullptr;
+        if (!NXD_TEST_OK(nxd_context_create(&options, &ctx))) return;
+        if (saves) {
+          save(ctx, directory.path(), 1, 0);
+        } else if (NXD_TEST_OK(nxd_checkpoint_open(ctx, directory.path().c_str(), 1, 0, &opened))) {
+          if (options.seed <= 5) {
+            NXD_TEST_OK(nxd_checkpoint_restore_random_state(opened));
+          } else {
+            NXD_TEST_REFUSED(nxd_checkpoint_restore_random_state(opened), NXD_ERROR_INVALID_STATE,
+                             "the seed 4, or that of another rank, that it was written with, the "
+                             "context has 6");
+          }
+          nxd_checkpoint_destroy(opened);
+        }
+        nxd_context_destroy(ctx);
+      });
+    }
+    for (std::thread& rank : ranks) rank.join();
+    nxd_store_destroy(store);
+  };
+  run(true, 4);
+  run(false, 4);
+  run(false, 5);
 }
 
 // Between a relative directory's name and its use the program may go elsewhere: all leads from
@@ -468,11 +541,17 @@ void test_killed_while_saving(void**) {
 
 int main() {
   const CMUnitTest tests[] = {
-      cmocka_unit_test(test_killed_while_saving), cmocka_unit_test(test_saved_and_read),
-      cmocka_unit_test(test_bad_calls),           cmocka_unit_test(test_damaged),
-      cmocka_unit_test(test_other_seed),          cmocka_unit_test(test_going_back),
-      cmocka_unit_test(test_forked_meanwhile),    cmocka_unit_test(test_goes_elsewhere),
+      cmocka_unit_test(test_killed_while_saving),
+      cmocka_unit_test(test_saved_and_read),
+      cmocka_unit_test(test_bad_calls),
+      cmocka_unit_test(test_damaged),
+      cmocka_unit_test(test_other_seed),
+      cmocka_unit_test(test_going_back),
+      cmocka_unit_test(test_forked_meanwhile),
+      cmocka_unit_test(test_goes_elsewhere),
       cmocka_unit_test(test_behind_a_link),
+      cmocka_unit_test(test_seeds_of_ranks),
+      cmocka_unit_test(test_more_than_a_manifest_has),
   };
   return cmocka_run_group_tests(tests, nullptr, nullptr);
 }

@@ -222,10 +222,11 @@ void set_file_limit(nxd_context_t* ctx, int rank, rlim_t bytes) {
 }
 
 // All ranks hear of it when they wait, what was there stays, and the snapshot can be written later.
+// The signal for files that are too large does not end the process.
 void full_disk(void**) {
   const TempDir directory;
   const std::string &root = directory.path(), same = directory.path() + "/same";
-  const auto old = ::signal(SIGXFSZ, SIG_IGN);
+  const auto old = ::signal(SIGXFSZ, SIG_DFL);
   on_ranks<int>(3, [&](nxd_context_t* ctx, int rank, int) {
     Trained trained(ctx, 1);
     trained.train(rank, 1);

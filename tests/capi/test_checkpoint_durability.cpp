@@ -1,5 +1,6 @@
 // A checkpoint whose name cannot be brought to the disk: the error says that it is complete, it can
-// be read, nothing of it is removed, and publishing it again brings the name there.
+// be read, nothing of it is removed, and publishing it again brings the name there. One whose files
+// cannot be brought there has no name, until it is published again.
 #include <dlfcn.h>
 #include <unistd.h>
 
@@ -7,6 +8,7 @@
 #include <cerrno>
 #include <fstream>
 #include <string>
+#include <vector>
 
 #include "nxd.h"
 #include "support/ranks.h"
@@ -16,7 +18,7 @@
 
 namespace {
 
-std::string failing_directory;  // set before ranks begin
+std::string failing_path;  // set before ranks begin
 std::atomic<int> failures_left{0};
 
 }  // namespace
@@ -27,7 +29,7 @@ extern "C" int fsync(int fd) {
   char path[4096] = "";
   const std::string link = "/proc/self/fd/" + std::to_string(fd);
   static_cast<void>(::readlink(link.c_str(), path, sizeof path - 1) < 0);
-  if (failing_directory != path || failures_left.fetch_sub(1) <= 0) return system(fd);
+  if (failing_path != path || failures_left.fetch_sub(1) <= 0) return system(fd);
   errno = EIO;
   return -1;
 }
@@ -80,6 +82,30 @@ void published(nxd_context_t* ctx, int rank, int, void* user_data) {
   }
 }
 
+std::atomic<int> warnings{0};
+
+void count_warnings(nxd_log_level_t, const char* message, void*) {
+  warnings += std::string(message).find("step 3 is not published: ") != std::string::npos;
+}
+
+// Each failure that the program has not waited for is named in the log by the end, and no other.
+void not_waited_for(nxd_context_t* ctx, int rank, int, void* user_data) {
+  const std::string root = *static_cast<std::string*>(user_data);
+  const auto publish = [&](nxd_checkpoint_t* checkpoint, bool waits) {
+    if (rank == 0) failures_left = 1;
+    NXD_TEST_OK(nxd_checkpoint_publish_async(checkpoint, 0));
+    if (waits) NXD_TEST_REFUSED(nxd_checkpoint_wait(checkpoint, -1), NXD_ERROR_IO, kMessage);
+  };
+  for (const std::vector<bool>& waits : {std::vector{false}, {true}, {true, false}}) {
+    nxd_checkpoint_t* checkpoint = begin(ctx, rank, root);
+    if (!checkpoint) return;
+    for (const bool one_waits : waits) publish(checkpoint, one_waits);
+    nxd_checkpoint_destroy(checkpoint);
+    check_there(ctx, root);
+    NXD_TEST_CHECK(warnings == (waits.size() == 1 ? 2 : 4));
+  }
+}
+
 void published_in_the_background(nxd_context_t* ctx, int rank, int, void* user_data) {
   const std::string root = *static_cast<std::string*>(user_data);
   nxd_checkpoint_t* checkpoint = begin(ctx, rank, root);
@@ -93,10 +119,25 @@ void published_in_the_background(nxd_context_t* ctx, int rank, int, void* user_d
   check_there(ctx, root);
 }
 
-void run(nxd_test_rank_fn body) {
+// Its own directory, after the manifest is there, or a file that the program has written.
+void not_published(nxd_context_t* ctx, int rank, int, void* user_data) {
+  const std::string root = *static_cast<std::string*>(user_data);
+  nxd_checkpoint_t* checkpoint = begin(ctx, rank, root);
+  if (!checkpoint) return;
+  if (rank == 0) failures_left = 1;
+  NXD_TEST_REFUSED(nxd_checkpoint_publish(checkpoint, 0), NXD_ERROR_IO, "cannot synchronise");
+  nxd_checkpoint_t* none = nullptr;
+  NXD_TEST_OK(nxd_checkpoint_open_newest(ctx, root.c_str(), 1, &none));
+  NXD_TEST_CHECK(none == nullptr);
+  NXD_TEST_OK(nxd_checkpoint_publish(checkpoint, 0));
+  nxd_checkpoint_destroy(checkpoint);
+  check_there(ctx, root);
+}
+
+void run(nxd_test_rank_fn body, const std::string& below_root = "") {
   const nxd_test::TempDir directory;
   std::string root = directory.path() + "/run";
-  failing_directory = root;
+  failing_path = root + below_root;
   failures_left = 0;
   nxd_test_run_ranks(2, 0, body, &root);
 }
@@ -104,12 +145,28 @@ void run(nxd_test_rank_fn body) {
 void test_published(void**) { run(published); }
 void test_published_in_the_background(void**) { run(published_in_the_background); }
 
+void test_not_waited_for(void**) {
+  warnings = 0;
+  assert_int_equal(nxd_log_set_callback(count_warnings, nullptr, nullptr), NXD_OK);
+  run(not_waited_for);
+  assert_int_equal(nxd_log_set_callback(nullptr, nullptr, nullptr), NXD_OK);
+}
+
+void test_not_published(void**) {
+  run(not_published, "/.step-000000000003.partial");
+  for (const char* file : {"of-0", "of-1"}) {
+    run(not_published, std::string("/.step-000000000003.partial/") + file);
+  }
+}
+
 }  // namespace
 
 int main() {
   const CMUnitTest tests[] = {
       cmocka_unit_test(test_published),
       cmocka_unit_test(test_published_in_the_background),
+      cmocka_unit_test(test_not_waited_for),
+      cmocka_unit_test(test_not_published),
   };
   return cmocka_run_group_tests(tests, nullptr, nullptr);
 }

@@ -1,4 +1,5 @@
 // Files that are written whole or not at all, whatever becomes of their writer.
+#include <dlfcn.h>
 #include <fcntl.h>
 #include <signal.h>
 #include <sys/file.h>
@@ -8,6 +9,8 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <cerrno>
+#include <cstdarg>
 #include <cstring>
 #include <fstream>
 #include <set>
@@ -17,6 +20,28 @@
 
 #include "support/check.h"
 #include "support/temp_dir.h"
+
+namespace {
+
+bool must_be_named = false;
+
+}  // namespace
+
+// It stands before the system's in this process. Some file systems have no files without a name.
+extern "C" int open(const char* path, int flags, ...) {
+  using Open = int(const char*, int, ...);
+  static auto* system = reinterpret_cast<Open*>(::dlsym(RTLD_NEXT, "open"));
+  const bool is_unnamed = (flags & O_TMPFILE) == O_TMPFILE;
+  if (must_be_named && is_unnamed) {
+    errno = EOPNOTSUPP;
+    return -1;
+  }
+  va_list rest;
+  va_start(rest, flags);
+  const mode_t mode = is_unnamed || (flags & O_CREAT) != 0 ? va_arg(rest, mode_t) : 0;
+  va_end(rest);
+  return system(path, flags, mode);
+}
 
 namespace {
 
@@ -77,6 +102,37 @@ void killed_writer(void**) {
   // Where files must have a name the next writer finds it.
   if (::open(dir.path().c_str(), O_WRONLY | O_TMPFILE, 0600) < 0) write_whole(path, "new");
   assert_true(names_in(dir.path()) == Names{"model"});
+}
+
+// A directory has come to the file's place meanwhile.
+void a_place_that_is_taken(void**) {
+  const nxd_test::TempDir dir;
+  const std::string path = dir.path() + "/model";
+  nxd_status_t status = NXD_OK;
+  try {
+    nxd::AtomicFile file(path);
+    file.write("new", 3);
+    assert_int_equal(::mkdir(path.c_str(), 0700), 0);
+    file.commit();
+  } catch (const nxd::Error& error) {
+    status = error.status();
+  }
+  assert_int_equal(status, NXD_ERROR_IO);
+  assert_true(names_in(dir.path()) == Names{"model"});
+}
+
+// No more is read than the reader has room for.
+void a_text_that_is_too_large(void**) {
+  const nxd_test::TempDir dir;
+  const std::string path = dir.path() + "/text";
+  put(path, "1234");
+  assert_string_equal(nxd::read_text(path, 4).c_str(), "1234");
+  try {
+    nxd::read_text(path, 3);
+    fail_msg("%s", "a larger text is read");
+  } catch (const nxd::Error& error) {
+    assert_non_null(std::strstr(error.what(), "/text: expected at most 3 bytes, got 4"));
+  }
 }
 
 // Left by a writer that had to give its file a name at once, or was killed between name and rename.
@@ -173,9 +229,16 @@ void replaces_links(void**) {
 
 int main() {
   const CMUnitTest tests[] = {
-      cmocka_unit_test(replaces),        cmocka_unit_test(killed_writer),
-      cmocka_unit_test(abandoned_files), cmocka_unit_test(refuses_other_kinds),
-      cmocka_unit_test(replaces_links),  cmocka_unit_test(longest_name),
+      cmocka_unit_test(replaces),
+      cmocka_unit_test(killed_writer),
+      cmocka_unit_test(abandoned_files),
+      cmocka_unit_test(refuses_other_kinds),
+      cmocka_unit_test(replaces_links),
+      cmocka_unit_test(longest_name),
+      cmocka_unit_test(a_place_that_is_taken),
+      cmocka_unit_test(a_text_that_is_too_large),
   };
-  return cmocka_run_group_tests(tests, nullptr, nullptr);
+  const int failed = cmocka_run_group_tests(tests, nullptr, nullptr);
+  must_be_named = true;
+  return failed + cmocka_run_group_tests(tests, nullptr, nullptr);
 }
