@@ -301,6 +301,32 @@ void unused_on_one_rank(void**) {
   }
 }
 
+// Partial gradients of more bytes than are summed in one call: each counts once.
+void large_partial_gradients(void**) {
+  on_ranks<int>(2, [](nxd_context_t* ctx, int, int) {
+    init_layout(ctx, {2, 1, 1, 0});
+    constexpr int64_t kCount = 3'000'000;
+    const Shapes shapes(3, {kCount});
+    BufferModel model(shapes, NXD_DTYPE_F32, NXD_DTYPE_F32);
+    Ddp ddp;
+    NXD_TEST_OK(model.create_ddp(ctx, NXD_DDP_OPTIONS_INIT, ddp));
+    const std::vector<nxd_placement_t> placements(3, NXD_PLACEMENT_PARTIAL_GRAD);
+    NXD_TEST_OK(nxd_ddp_set_placements(ddp.get(), placements.data(), nullptr, nullptr, 3));
+    for (const auto& grad : model.grads) {
+      auto* values = static_cast<float*>(grad->data());
+      std::fill(values, values + kCount, 1.0F);
+    }
+    double norm = 0;
+    NXD_TEST_OK(nxd_ddp_finish(ddp.get(), nullptr, &norm));
+    for (const auto& grad : model.grads) {
+      const auto* values = static_cast<const float*>(grad->data());
+      NXD_TEST_CHECK(std::count(values, values + kCount, 2.0F) == kCount);
+    }
+    NXD_TEST_CHECK(std::fabs(norm - 2 * std::sqrt(3.0 * kCount)) < 1e-6 * norm);
+    return 0;
+  });
+}
+
 // Random bits of an update follow the place in the undivided parameter.
 void stochastic_rounding(void**) {
   Plan plan;
@@ -513,11 +539,15 @@ void lost_peer(void**) {
 }  // namespace
 
 int main() {
-  const CMUnitTest tests[] = {
-      cmocka_unit_test(clipping),           cmocka_unit_test(saved_states),
-      cmocka_unit_test(unused_on_one_rank), cmocka_unit_test(stochastic_rounding),
-      cmocka_unit_test(bad_calls),          cmocka_unit_test(unplaced_states),
-      cmocka_unit_test(other_groups),       cmocka_unit_test(norm_over_rings),
-      cmocka_unit_test(lost_peer)};
+  const CMUnitTest tests[] = {cmocka_unit_test(clipping),
+                              cmocka_unit_test(saved_states),
+                              cmocka_unit_test(unused_on_one_rank),
+                              cmocka_unit_test(stochastic_rounding),
+                              cmocka_unit_test(large_partial_gradients),
+                              cmocka_unit_test(bad_calls),
+                              cmocka_unit_test(unplaced_states),
+                              cmocka_unit_test(other_groups),
+                              cmocka_unit_test(norm_over_rings),
+                              cmocka_unit_test(lost_peer)};
   return cmocka_run_group_tests(tests, nullptr, nullptr);
 }

@@ -90,6 +90,45 @@ void settings_that_differ(void**) {
   }
 }
 
+// Options of one step, and those that no rank may give.
+void options_that_differ(void**) {
+  struct Difference {
+    void (*apply)(nxd_finish_options_t& options);
+    const char* part;
+  };
+  static const Difference differences[] = {
+      {[](nxd_finish_options_t& o) { o.scale = 0.5; }, "scale: expected the same on all ranks"},
+      {[](nxd_finish_options_t& o) { o.max_norm = 1; }, "max_norm: expected the same"},
+      {[](nxd_finish_options_t& o) { o.norm_type = 1; }, "norm_type: expected the same"},
+      {[](nxd_finish_options_t& o) { o.check_finite = NXD_TOGGLE_OFF; },
+       "check_finite: expected the same on all ranks"}};
+  static const Difference none[] = {{[](nxd_finish_options_t& o) { o.max_norm = INFINITY; },
+                                     "max_norm: expected a finite number of at least 0, got inf"},
+                                    {[](nxd_finish_options_t& o) { o.norm_type = -INFINITY; },
+                                     "norm_type: expected 1, 2 or infinity, got -inf"}};
+  for (const int32_t zero_stage : {0, 1}) {
+    on_ranks<int>(2, [&](nxd_context_t* ctx, int rank, int) {
+      Training training(ctx, zero_stage, rank);
+      const std::vector<char> before = training.model.bytes();
+      const auto step = [&](const Difference& difference, bool applies) {
+        nxd_finish_options_t options = NXD_FINISH_OPTIONS_INIT;
+        if (applies) difference.apply(options);
+        return nxd_optimizer_step(training.optimizer.get(), &options, nullptr);
+      };
+      for (const Difference& difference : differences) {
+        NXD_TEST_REFUSED(step(difference, rank == 1), NXD_ERROR_INVALID_ARGUMENT, difference.part);
+      }
+      for (const Difference& wrong : none) {
+        NXD_TEST_REFUSED(step(wrong, true), NXD_ERROR_INVALID_ARGUMENT, wrong.part);
+      }
+      NXD_TEST_CHECK(training.model.bytes() == before);
+      NXD_TEST_OK(training.step());
+      NXD_TEST_CHECK(training.model.bytes() != before);
+      return 0;
+    });
+  }
+}
+
 // A state that one rank alone has loaded, and a rank that makes no update.
 void histories_that_differ(void**) {
   const TempDir directory;
@@ -145,8 +184,8 @@ void copies_that_part(void**) {
 }  // namespace
 
 int main() {
-  const CMUnitTest tests[] = {cmocka_unit_test(settings_that_differ),
-                              cmocka_unit_test(histories_that_differ),
-                              cmocka_unit_test(copies_that_part)};
+  const CMUnitTest tests[] = {
+      cmocka_unit_test(settings_that_differ), cmocka_unit_test(options_that_differ),
+      cmocka_unit_test(histories_that_differ), cmocka_unit_test(copies_that_part)};
   return cmocka_run_group_tests(tests, nullptr, nullptr);
 }

@@ -4,15 +4,19 @@
 #include <netinet/in.h>
 #include <sys/mman.h>
 #include <sys/socket.h>
+#include <sys/un.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 #include <atomic>
+#include <cstddef>
 #include <fstream>
 #include <string>
 #include <thread>
 #include <vector>
 
 #include "core/base/error.h"
+#include "core/comm/net/secret.h"
 #include "core/comm/net/socket.h"
 #include "core/comm/store/tcp_store_protocol.h"
 #include "core/comm/store/tcp_store_request.h"
@@ -154,6 +158,83 @@ void words_in_pieces(void**) {
     if (client.hear(1) == std::string(1, char{kReady})) break;
     assert_true(tries < 100000);
   }
+}
+
+// A request counts although its client left right behind it: the server reads both at once.
+void last_words(void**) {
+  TcpStoreServer server("127.0.0.1", 0);
+  constexpr size_t kRead = 8192;  // of one client at a time
+  for (int i = 0; i < 100; ++i) {
+    Client leaving(server);
+    leaving.hears_nothing();
+    const std::string key = std::to_string(i), head = Client::set(key, "");
+    leaving.say(Client::set(key, std::string(4 * kRead - head.size(), 'x')));
+    leaving.leave();
+  }
+  Client waiting(server);
+  for (int i = 0; i < 100; ++i) {
+    waiting.say(Client::wait({std::to_string(i)}));
+    assert_true(waiting.hear(1) == kStop);
+  }
+}
+
+// Requests that all came before the first was answered, with more answers than a client may have
+// unread.
+void many_answers_at_once(void**) {
+  TcpStoreServer server("127.0.0.1", 0);
+  Client client(server);
+  const std::string value(2000, 'x');
+  client.say(Client::set("key", value));
+  client.hears_nothing();
+  std::string questions;
+  for (int i = 0; i < 500; ++i) questions += Client::get("key");
+  client.say(questions);
+  for (int i = 0; i < 500; ++i) assert_true(client.hear(8 + value.size()) == Client::bytes(value));
+}
+
+// A greeting of another protocol, and one without the secret that there is.
+void greetings(void**) {
+  TcpStoreServer open("127.0.0.1", 0);
+  Client stranger(open, true), impostor(open), known(open);
+  stranger.say(std::string(1, kValidate) + Client::number(kMagic + 1));
+  assert_true(stranger.is_let_go());
+  Hello hello;
+  hello.magic[0] = static_cast<char>(hello.magic[0] + 1);
+  impostor.say(std::string(1, kHello) + Client::number(hello));
+  assert_true(impostor.is_let_go());
+  known.hears_nothing();
+
+  TcpStoreServer closed("127.0.0.1", 0, nxd::Secret::random().store_key());
+  Client without(closed);
+  without.say(std::string(1, kHello) + Client::number(Hello()));
+  assert_true(without.hear(1) == std::string(1, char{kWantsSecret}));
+  assert_true(without.is_let_go());
+}
+
+// A name in the abstract namespace is open to all users, and the store is not.
+void other_users(void**) {
+  const std::string name = "nxd-test-" + std::to_string(::getpid());
+  TcpStoreServer server(name, std::nullopt);
+  const auto is_served = [&name] {
+    const nxd::Fd fd(::socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0));
+    sockaddr_un address = {};
+    address.sun_family = AF_UNIX;
+    name.copy(address.sun_path + 1, sizeof address.sun_path - 1);
+    const auto size = static_cast<socklen_t>(offsetof(sockaddr_un, sun_path) + 1 + name.size());
+    const std::string words = std::string(1, kValidate) + Client::number(kMagic) +
+                              std::string(1, kPing) + Client::number(uint32_t{77});
+    uint32_t answer = 0;
+    return ::connect(fd.get(), reinterpret_cast<const sockaddr*>(&address), size) == 0 &&
+           ::send(fd.get(), words.data(), words.size(), MSG_NOSIGNAL) > 0 &&
+           ::recv(fd.get(), &answer, sizeof answer, MSG_WAITALL) == sizeof answer && answer == 77;
+  };
+  assert_true(is_served());
+  if (::geteuid() != 0) return;
+  const pid_t child = ::fork();
+  if (child == 0) ::_exit(::setuid(65534) != 0 ? 2 : is_served() ? 1 : 0);
+  int status = 0;
+  assert_int_equal(::waitpid(child, &status, 0), child);
+  assert_int_equal(status, 0);
 }
 
 // A sum goes on at the other end of its range. A client that adds to a word gets an error, or is
@@ -393,6 +474,25 @@ void large_requests_take_turns(void**) {
   assert_true(other.hear(8) == Client::number(int64_t{12}));
 }
 
+// One that leaves in the middle of a large request takes no memory from those who stay.
+void memory_comes_back(void**) {
+  TcpStoreServer::Limits limits;
+  limits.in_flight = size_t{1} << 20;
+  limits.turn_ms = limits.stall_ms = 60000;
+  TcpStoreServer server("127.0.0.1", 0, std::nullopt, limits);
+  const auto beginning_of_set = [](size_t bytes) {
+    return Client::set("large", std::string(2 * bytes, 'x')).substr(0, bytes);
+  };
+  Client leaving(server), slow(server), other(server);
+  leaving.say(beginning_of_set(size_t{3} << 20));
+  leaving.leave();
+  slow.say(beginning_of_set(size_t{400} << 10));
+  for (int i = 0; i < 10; ++i) {
+    other.say(Client::set("key", std::string(size_t{300} << 10, 'x')));
+    other.hears_nothing();
+  }
+}
+
 // The oldest of those who ask for nothing make room for others, and all go when their time is up.
 void silent_connections_make_room(void**) {
   TcpStoreServer::Limits limits;
@@ -476,6 +576,10 @@ int main() {
       cmocka_unit_test(waits_are_taken_back),
       cmocka_unit_test(answers_wait_for_a_slow_reader),
       cmocka_unit_test(words_in_pieces),
+      cmocka_unit_test(last_words),
+      cmocka_unit_test(many_answers_at_once),
+      cmocka_unit_test(greetings),
+      cmocka_unit_test(other_users),
       cmocka_unit_test(adds),
       cmocka_unit_test(unread_answers),
       cmocka_unit_test(stops_in_a_flood),
@@ -485,6 +589,7 @@ int main() {
       cmocka_unit_test(values_do_not_grow_without_bound),
       cmocka_unit_test(waits_do_not_grow_without_bound),
       cmocka_unit_test(large_requests_take_turns),
+      cmocka_unit_test(memory_comes_back),
       cmocka_unit_test(silent_connections_make_room),
       cmocka_unit_test(listens_at_its_address),
   };
