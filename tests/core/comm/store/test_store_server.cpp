@@ -18,6 +18,7 @@
 #include "core/base/error.h"
 #include "core/comm/net/secret.h"
 #include "core/comm/net/socket.h"
+#include "core/comm/store/store_client.h"
 #include "core/comm/store/tcp_store_protocol.h"
 #include "core/comm/store/tcp_store_request.h"
 #include "core/comm/store/tcp_store_server.h"
@@ -26,69 +27,7 @@
 
 namespace {
 
-using namespace nxd::tcp_store;
-using nxd::Deadline;
-using nxd::TcpStoreServer;
-
-class Client {
- public:
-  explicit Client(const TcpStoreServer& server, bool is_silent = false)
-      : fd_(nxd::connect_tcp("127.0.0.1", server.port(), Deadline::after_ms(10000))) {
-    if (!is_silent) say(std::string(1, kValidate) + number(kMagic));
-  }
-
-  void say(const std::string& words) {
-    assert_true(nxd::send_all(fd_.get(), words.data(), words.size(), Deadline::after_ms(10000)));
-  }
-  std::string hear(size_t size) {
-    std::string words(size, '\0');
-    assert_true(nxd::receive_all(fd_.get(), words.data(), size, Deadline::after_ms(10000)));
-    return words;
-  }
-  // Nothing more has come, once what was asked before is answered.
-  void hears_nothing() {
-    say(std::string(1, kPing) + number(uint32_t{77}));
-    assert_true(hear(4) == number(uint32_t{77}));
-  }
-  void leave() { fd_.reset(); }
-  // True if the server has closed the connection, or does so now. Skips what it has answered.
-  bool is_let_go() {
-    char byte;
-    while (nxd::receive_all(fd_.get(), &byte, 1, Deadline::after_ms(10000))) {
-    }
-    return true;
-  }
-  int fd() const { return fd_.get(); }
-
-  template <class T>
-  static std::string number(T value) {
-    return std::string(reinterpret_cast<const char*>(&value), sizeof value);
-  }
-  static std::string bytes(const std::string& value) {
-    return number(uint64_t{value.size()}) + value;
-  }
-  static std::string set(const std::string& key, const std::string& value) {
-    return std::string(1, kSet) + bytes(key) + bytes(value);
-  }
-  static std::string append(const std::string& key, const std::string& value) {
-    return std::string(1, kAppend) + bytes(key) + bytes(value);
-  }
-  static std::string add(uint8_t query, const std::string& key, int64_t amount) {
-    return std::string(1, static_cast<char>(query)) + bytes(key) + number(amount);
-  }
-  static std::string get(const std::string& key) { return std::string(1, kGet) + bytes(key); }
-  static std::string wait(const std::vector<std::string>& keys) {
-    std::string out = std::string(1, kWait) + number(uint64_t{keys.size()});
-    for (const std::string& key : keys) out += bytes(key);
-    return out;
-  }
-
- private:
-  nxd::Fd fd_;
-};
-
-const std::string kStop(1, static_cast<char>(kStopWaiting));
-const std::string kCanceled(1, static_cast<char>(kWaitCanceled));
+using namespace nxd_test;
 
 void waits_end_with_the_last_key(void**) {
   TcpStoreServer server("127.0.0.1", 0);
@@ -107,7 +46,7 @@ void waits_end_with_the_last_key(void**) {
   assert_true(setting.hear(1) == kStop);
   waiting[0].say(Client::wait({"c", "c"}));
   waiting[0].hears_nothing();
-  setting.say(Client::set("c", "1"));
+  setting.say(Client::append("c", "1"));
   assert_true(waiting[0].hear(1) == kStop);
   waiting[0].hears_nothing();
 }
@@ -255,27 +194,6 @@ void adds(void**) {
   client.hears_nothing();
 }
 
-size_t resident_bytes() {
-  size_t total = 0, resident = 0;
-  std::ifstream("/proc/self/statm") >> total >> resident;
-  return resident * static_cast<size_t>(::sysconf(_SC_PAGESIZE));
-}
-
-// A large value that is asked for often and never read costs what it costs once.
-void unread_answers(void**) {
-  TcpStoreServer server("127.0.0.1", 0);
-  Client greedy(server), other(server);
-  greedy.say(Client::set("large", std::string(size_t{20} << 20, 'x')));
-  greedy.hears_nothing();
-  const size_t before = resident_bytes();
-  std::string questions;
-  for (int i = 0; i < 150; ++i) questions += Client::get("large");
-  greedy.say(questions);
-  for (int i = 0; i < 100; ++i) other.hears_nothing();
-  assert_true(resident_bytes() < before + (size_t{100} << 20));
-  server.stop();
-}
-
 void stops_in_a_flood(void**) {
   TcpStoreServer server("127.0.0.1", 0);
   std::vector<Client> clients;
@@ -373,158 +291,6 @@ void drips(void**) {
   assert_true(other.hear(8) == Client::number(int64_t{kPairs}));
 }
 
-void values_do_not_grow_without_bound(void**) {
-  TcpStoreServer::Limits limits;
-  limits.values = size_t{80} << 20;
-  TcpStoreServer server("127.0.0.1", 0, std::nullopt, limits);
-  Client appending(server), setting(server), other(server);
-  const std::string megabyte(size_t{1} << 20, 'x');
-  for (int i = 0; i < 64; ++i) appending.say(Client::append("grows", megabyte));
-  appending.hears_nothing();
-  appending.say(Client::append("grows", "x"));
-  assert_true(appending.is_let_go());
-  other.say(Client::get("grows"));
-  assert_int_equal(other.hear(8 + kValueLimit).size(), 8 + kValueLimit);
-  for (int i = 0; i < 10; ++i) setting.say(Client::set(std::to_string(i), megabyte));
-  setting.hears_nothing();
-  // Replacing a value takes its place.
-  for (int i = 0; i < 100; ++i) setting.say(Client::set("0", megabyte));
-  setting.hears_nothing();
-  setting.say(Client::set("large", std::string(size_t{10} << 20, 'x')));
-  assert_true(setting.is_let_go());
-  other.hears_nothing();
-}
-
-// The keys that clients wait for have a bound of one and of all. A client that takes more is let
-// go. Waits that have ended leave room for others.
-void waits_do_not_grow_without_bound(void**) {
-  TcpStoreServer::Limits limits;
-  limits.waits = size_t{1} << 20;
-  TcpStoreServer server("127.0.0.1", 0, std::nullopt, limits);
-  const auto keys = [](const std::string& start, size_t count) {
-    std::vector<std::string> all;
-    for (size_t i = 0; i < count; ++i) {
-      all.push_back(start + std::string(kKeyLimit / 2, 'x') + std::to_string(i));
-    }
-    return all;
-  };
-  Client waiting(server), setting(server), other(server);
-  for (int i = 0; i < 5; ++i) {
-    waiting.say(Client::wait(keys(std::to_string(i), 20)));  // in the place of the last
-    waiting.hears_nothing();
-  }
-  other.say(Client::wait(keys("others", 20)));
-  assert_true(other.is_let_go());
-  // Keys that are there take nothing.
-  for (const std::string& key : keys("there", 100)) setting.say(Client::set(key, ""));
-  setting.say(Client::wait(keys("there", 100)));
-  assert_true(setting.hear(1) == kStop);
-  for (const std::string& key : keys("4", 20)) setting.say(Client::set(key, ""));
-  assert_true(waiting.hear(1) == kStop);
-  {
-    Client leaving(server);
-    leaving.say(Client::wait(keys("left", 20)));
-    leaving.hears_nothing();
-    leaving.say(std::string(1, char{99}));
-    assert_true(leaving.is_let_go());
-  }
-  waiting.say(Client::wait(keys("more", 20)));
-  waiting.hears_nothing();
-
-  TcpStoreServer roomy("127.0.0.1", 0);
-  Client many(roomy);
-  std::vector<std::string> long_keys;
-  for (int i = 0; i < 1200; ++i) {
-    long_keys.push_back(std::to_string(i));
-    long_keys.back().resize(kKeyLimit, 'x');
-  }
-  many.say(Client::wait(long_keys));
-  assert_true(many.is_let_go());
-  // The server goes on. One that had been silent meanwhile could be let go on a busy machine.
-  Client witness(roomy);
-  witness.say(Client::set("there", ""));
-  witness.say(Client::wait({"there"}));
-  assert_true(witness.hear(1) == kStop);
-}
-
-// Beyond the memory for them, large requests take turns; one that does not go on is let go. Small
-// ones do not wait.
-void large_requests_take_turns(void**) {
-  TcpStoreServer::Limits limits;
-  limits.in_flight = size_t{1} << 20;
-  limits.stall_ms = 3000;
-  TcpStoreServer server("127.0.0.1", 0, std::nullopt, limits);
-  Client stuck(server), also_stuck(server), other(server);
-  std::vector<Client> clients;
-  for (int i = 0; i < 12; ++i) clients.emplace_back(server);
-  const std::string value(size_t{6} << 20, 'x');
-  stuck.say(Client::set("stuck", value).substr(0, value.size() / 2));
-  also_stuck.say(Client::set("also stuck", value).substr(0, value.size() / 4));
-  std::vector<std::thread> threads;
-  for (size_t i = 0; i < clients.size(); ++i) {
-    threads.emplace_back([&, i] {
-      clients[i].say(Client::set(std::to_string(i), value));
-      clients[i].hears_nothing();
-    });
-  }
-  for (int i = 0; i < 100; ++i) other.hears_nothing();
-  for (std::thread& thread : threads) thread.join();
-  assert_true(stuck.is_let_go() && also_stuck.is_let_go());
-  other.say(std::string(1, kGetNumKeys));
-  assert_true(other.hear(8) == Client::number(int64_t{12}));
-}
-
-// One that leaves in the middle of a large request takes no memory from those who stay.
-void memory_comes_back(void**) {
-  TcpStoreServer::Limits limits;
-  limits.in_flight = size_t{1} << 20;
-  limits.turn_ms = limits.stall_ms = 60000;
-  TcpStoreServer server("127.0.0.1", 0, std::nullopt, limits);
-  const auto beginning_of_set = [](size_t bytes) {
-    return Client::set("large", std::string(2 * bytes, 'x')).substr(0, bytes);
-  };
-  Client leaving(server), slow(server), other(server);
-  leaving.say(beginning_of_set(size_t{3} << 20));
-  leaving.leave();
-  slow.say(beginning_of_set(size_t{400} << 10));
-  for (int i = 0; i < 10; ++i) {
-    other.say(Client::set("key", std::string(size_t{300} << 10, 'x')));
-    other.hears_nothing();
-  }
-}
-
-// The oldest of those who ask for nothing make room for others, and all go when their time is up.
-void silent_connections_make_room(void**) {
-  TcpStoreServer::Limits limits;
-  limits.pending = 8;
-  TcpStoreServer server("127.0.0.1", 0, std::nullopt, limits);
-  Client early(server);
-  early.hears_nothing();
-  std::vector<Client> silent;
-  for (int i = 0; i < 100; ++i) silent.emplace_back(server, true);
-  Client late(server);
-  late.hears_nothing();
-  early.hears_nothing();
-  for (size_t i = 0; i < 90; ++i) assert_true(silent[i].is_let_go());
-  silent.back().say(std::string(1, kValidate) + Client::number(kMagic));
-  silent.back().hears_nothing();
-
-  limits.hello_ms = 1000;
-  TcpStoreServer strict("127.0.0.1", 0, std::nullopt, limits);
-  Client known(strict), unknown(strict, true), idle(strict);
-  known.hears_nothing();
-  assert_true(unknown.is_let_go());
-  assert_true(idle.is_let_go());  // which has said which protocol it speaks, and nothing more
-  known.hears_nothing();
-
-  limits.hello_ms = 60000;
-  TcpStoreServer full("127.0.0.1", 0, std::nullopt, limits);
-  std::vector<Client> idlers;
-  for (int i = 0; i < 100; ++i) idlers.emplace_back(full);
-  for (size_t i = 0; i < 90; ++i) assert_true(idlers[i].is_let_go());
-  idlers.back().hears_nothing();
-}
-
 bool answers(const char* host, const TcpStoreServer& at) {
   try {
     return static_cast<bool>(nxd::connect_tcp(host, at.port(), Deadline::after_ms(0)));
@@ -581,16 +347,10 @@ int main() {
       cmocka_unit_test(greetings),
       cmocka_unit_test(other_users),
       cmocka_unit_test(adds),
-      cmocka_unit_test(unread_answers),
       cmocka_unit_test(stops_in_a_flood),
       cmocka_unit_test(scans_once),
       cmocka_unit_test(refuses_at_the_head),
       cmocka_unit_test(drips),
-      cmocka_unit_test(values_do_not_grow_without_bound),
-      cmocka_unit_test(waits_do_not_grow_without_bound),
-      cmocka_unit_test(large_requests_take_turns),
-      cmocka_unit_test(memory_comes_back),
-      cmocka_unit_test(silent_connections_make_room),
       cmocka_unit_test(listens_at_its_address),
   };
   return cmocka_run_group_tests(tests, nullptr, nullptr);
