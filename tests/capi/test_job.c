@@ -24,6 +24,11 @@
 
 static char self[512];
 
+static void remove_and_leave(int signal_number) {
+  (void)signal_number;
+  _exit(unlink(getenv("NXD_TEST_FILE")));
+}
+
 /* A rank's part; prints its failures and ends with their number. */
 static int worker(const char* part) {
   const int rank = atoi(getenv("RANK"));
@@ -33,6 +38,11 @@ static int worker(const char* part) {
   if (!strcmp(part, "sleep")) return pause();
   if (!strcmp(part, "stubborn")) {
     signal(SIGTERM, SIG_IGN);
+    for (;;) pause();
+  }
+  if (!strcmp(part, "stopped")) {
+    signal(SIGTERM, remove_and_leave);
+    raise(SIGSTOP);
     for (;;) pause();
   }
   /* "work": two worlds, one after the other, what the environment promises, and the name by which
@@ -83,7 +93,9 @@ static void check_gone(int64_t pid) {
 
 static void work(void** state) {
   (void)state;
+  setenv("NXD_SECRET_FILE", "/nowhere", 1); /* of this process; the job has a secret of its own */
   nxd_job_t* job = start("work", 3);
+  unsetenv("NXD_SECRET_FILE");
   int32_t n = 0, running = 1, code = 1;
   OK(nxd_job_get_size(job, &n));
   assert_int_equal(n, 3);
@@ -148,6 +160,28 @@ static void destroyed(void** state) {
   nxd_job_destroy(job);
   check_gone(pids[0]);
   check_gone(pids[1]);
+}
+
+/* One that is stopped hears SIGTERM as others do. */
+static void stopped(void** state) {
+  (void)state;
+  char path[] = "/tmp/nxd-job-XXXXXX";
+  close(mkstemp(path));
+  setenv("NXD_TEST_FILE", path, 1);
+  nxd_job_t* job = start("stopped", 1);
+  unsetenv("NXD_TEST_FILE");
+  char stat_file[64];
+  snprintf(stat_file, sizeof stat_file, "/proc/%lld/stat", (long long)pid_of(job, 0));
+  for (int is_stopped = 0; !is_stopped; usleep(1000)) {
+    char process_state = 0;
+    FILE* f = fopen(stat_file, "r");
+    assert_non_null(f);
+    assert_int_equal(fscanf(f, "%*d (%*[^)]) %c", &process_state), 1);
+    fclose(f);
+    is_stopped = process_state == 'T';
+  }
+  nxd_job_destroy(job);
+  assert_int_equal(access(path, F_OK), -1);
 }
 
 static void signalled(void** state) {
@@ -544,6 +578,7 @@ int main(int argc, char** argv) {
       cmocka_unit_test(failing),
       cmocka_unit_test(crashing),
       cmocka_unit_test(destroyed),
+      cmocka_unit_test(stopped),
       cmocka_unit_test(signalled),
       cmocka_unit_test(orphaned),
       cmocka_unit_test(cannot_start),

@@ -28,10 +28,11 @@ struct Training {
     model.set_gradients(rank, rank + 1);
     set_adamw(0.9);
   }
-  void set_adamw(double beta1) {
+  void set_adamw(double beta1, nxd_bf16_update_t bf16_update = NXD_BF16_UPDATE_MASTER) {
     nxd_adamw_options_t adamw = NXD_ADAMW_OPTIONS_INIT;
     adamw.learning_rate = 0.01;
     adamw.beta1 = beta1;
+    adamw.bf16_update = bf16_update;
     nxd_optimizer_t* made = nullptr;
     NXD_TEST_OK(nxd_optimizer_create_adamw_ddp(ddp.get(), &adamw, &made));
     optimizer.reset(made);
@@ -69,6 +70,7 @@ const std::pair<void (*)(Training&), const char*> kChanges[] = {
      },
      kDigest},
     {[](Training& t) { t.set_adamw(0.95); }, kDigest},
+    {[](Training& t) { t.set_adamw(0.9, NXD_BF16_UPDATE_NEAREST); }, kDigest},
     {[](Training& t) { t.set_sgd(); }, kDigest},
 };
 
@@ -85,6 +87,11 @@ void settings_that_differ(void**) {
         if (rank == 0) change(training);
         NXD_TEST_OK(training.step());
       }
+      // As many groups, of other parameters.
+      training.set_adamw(0.9);
+      const char* const pattern = rank == 0 ? "0" : "1";
+      NXD_TEST_OK(nxd_optimizer_add_group(training.optimizer.get(), &pattern, 1, nullptr));
+      NXD_TEST_REFUSED(training.step(), NXD_ERROR_INVALID_ARGUMENT, kDigest);
       return 0;
     });
   }

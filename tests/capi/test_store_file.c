@@ -1,9 +1,11 @@
 /* Bounds of a file store, in size and time: values beyond its bounds, counters that are none,
- * and a file that another process has locked and does not let go of. A signal keeps no lock. */
+ * and a file that another process has locked and does not let go of. A signal keeps no lock.
+ * Records that are not whole count for nothing, and additions of several processes count all. */
 #define _GNU_SOURCE
 #include <errno.h>
 #include <fcntl.h>
 #include <setjmp.h>
+#include <signal.h>
 #include <stdarg.h>
 #include <stdatomic.h>
 #include <stddef.h>
@@ -11,7 +13,10 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/file.h>
+#include <sys/resource.h>
+#include <sys/stat.h>
 #include <sys/syscall.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 #include <cmocka.h>
@@ -159,12 +164,91 @@ static void interrupted_release(void** state) {
   nxd_store_destroy(two);
 }
 
+/* The machine went down before all of the last record was on the disk. */
+static void broken_record(void** state) {
+  (void)state;
+  nxd_store_t *before = NULL, *after = NULL, *other = NULL;
+  char buf[8] = "";
+  size_t size = 0;
+  OK(nxd_store_create_file(path, &before));
+  OK(nxd_store_set(before, "whole", "w", 1));
+  OK(nxd_store_set(before, "broken", "b", 1));
+  nxd_store_destroy(before);
+  struct stat status;
+  assert_int_equal(stat(path, &status), 0);
+  const int fd = open(path, O_WRONLY | O_CLOEXEC);
+  assert_int_equal(pwrite(fd, "", 1, status.st_size - 1), 1);
+  close(fd);
+  OK(nxd_store_create_file(path, &after));
+  OK(nxd_store_get(after, "whole", 0, buf, sizeof buf, &size));
+  REFUSED(nxd_store_get(after, "broken", 0, buf, sizeof buf, &size), NXD_ERROR_TIMEOUT, "broken");
+  OK(nxd_store_set(after, "next", "n", 1));
+  OK(nxd_store_create_file(path, &other));
+  OK(nxd_store_get(other, "next", 0, buf, sizeof buf, &size));
+  REFUSED(nxd_store_get(other, "broken", 0, buf, sizeof buf, &size), NXD_ERROR_TIMEOUT, "broken");
+  nxd_store_destroy(other);
+  nxd_store_destroy(after);
+}
+
+/* The signal for files that are too large does not end the process, and the store goes on. */
+static void file_limit(void** state) {
+  (void)state;
+  nxd_store_t* store = NULL;
+  static char large[10000];
+  size_t size = 0;
+  struct rlimit limit, low;
+  OK(nxd_store_create_file(path, &store));
+  OK(nxd_store_set(store, "before", "b", 1));
+  assert_int_equal(getrlimit(RLIMIT_FSIZE, &limit), 0);
+  low = limit;
+  low.rlim_cur = 5000;
+  void (*const old)(int) = signal(SIGXFSZ, SIG_DFL);
+  assert_int_equal(setrlimit(RLIMIT_FSIZE, &low), 0);
+  const nxd_status_t given = nxd_store_set(store, "large", large, sizeof large);
+  assert_int_equal(setrlimit(RLIMIT_FSIZE, &limit), 0);
+  signal(SIGXFSZ, old);
+  REFUSED(given, NXD_ERROR_IO, "cannot write");
+  REFUSED(nxd_store_get(store, "large", 0, large, sizeof large, &size), NXD_ERROR_TIMEOUT, "large");
+  OK(nxd_store_set(store, "large", large, sizeof large));
+  OK(nxd_store_get(store, "large", 0, large, sizeof large, &size));
+  assert_int_equal(size, sizeof large);
+  nxd_store_destroy(store);
+}
+
+static void additions_of_processes(void** state) {
+  (void)state;
+  enum { kProcesses = 4, kAdditions = 250 };
+  int64_t sum = 0;
+  for (int i = 0; i < kProcesses; ++i) {
+    if (fork() != 0) continue;
+    nxd_store_t* own = NULL;
+    int failed = nxd_store_create_file(path, &own) != NXD_OK;
+    for (int k = 0; k < kAdditions && !failed; ++k) {
+      failed = nxd_store_add(own, "sum", 1, &sum) != NXD_OK;
+    }
+    _exit(failed);
+  }
+  for (int i = 0; i < kProcesses; ++i) {
+    int ended = -1;
+    assert_true(wait(&ended) > 0);
+    assert_int_equal(ended, 0);
+  }
+  nxd_store_t* store = NULL;
+  OK(nxd_store_create_file(path, &store));
+  OK(nxd_store_add(store, "sum", 0, &sum));
+  assert_int_equal(sum, kProcesses * kAdditions);
+  nxd_store_destroy(store);
+}
+
 int main(void) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test_setup_teardown(bounds_of_files, make_file, remove_file),
       cmocka_unit_test(bounds_of_memory),
       cmocka_unit_test_setup_teardown(held_lock, make_file, remove_file),
       cmocka_unit_test_setup_teardown(interrupted_release, make_file, remove_file),
+      cmocka_unit_test_setup_teardown(broken_record, make_file, remove_file),
+      cmocka_unit_test_setup_teardown(file_limit, make_file, remove_file),
+      cmocka_unit_test_setup_teardown(additions_of_processes, make_file, remove_file),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

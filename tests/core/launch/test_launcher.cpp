@@ -273,6 +273,7 @@ void host_lists(void**) {
   assert_string_equal(expand("n[1-3,7]").c_str(), "n1 n2 n3 n7 ");
   assert_string_equal(expand("a,n-1[08-11],b").c_str(), "a n-108 n-109 n-110 n-111 b ");
   assert_string_equal(expand("x[1],y[2-2]").c_str(), "x1 y2 ");
+  assert_string_equal(expand("n[0008-0010]").c_str(), "n0008 n0009 n0010 ");
   for (const char* bad : {"", ",", "a,", ",a", "n[", "n[]", "n[1", "n[1-]", "n[3-1]", "n[1]x",
                           "n[a-b]", "n[1,]", "n[1],", "n[-1]", "n[0-99999999]"}) {
     assert_string_equal(expand(bad).c_str(), "");

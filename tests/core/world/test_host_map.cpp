@@ -119,6 +119,7 @@ void garbled(void**) {
                                "runs 0 0",
                                "runs 0 -1",
                                "runs 0 2 1 x",
+                               "runs 0 2 x",
                                "other 4 2 2",
                                "even 2000000000 1 1",
                                "runs 0 999999999"};

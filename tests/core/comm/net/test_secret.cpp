@@ -69,6 +69,19 @@ void from_a_file(void**) {
     assert_int_equal(::chmod(path, mode), 0);
     assert_string_equal(Secret::of_environment()->text().c_str(), kText);
   }
+  if (::geteuid() == 0) {
+    assert_int_equal(::chown(path, 65534, static_cast<gid_t>(-1)), 0);
+    refused(NXD_ERROR_INVALID_ARGUMENT, "expected a file of this user's or of root's", read);
+    assert_int_equal(::chown(path, 0, static_cast<gid_t>(-1)), 0);
+  }
+  for (const size_t size : {4096, 4097}) {
+    std::ofstream(path) << std::string(size, 's');
+    if (size == 4096) {
+      assert_int_equal(Secret::of_environment()->text().size(), size);
+    } else {
+      refused(NXD_ERROR_INVALID_ARGUMENT, "a secret of 16 to 4096 bytes", read);
+    }
+  }
   ::setenv("NXD_SECRET", kText, 1);
   refused(NXD_ERROR_INVALID_ARGUMENT, "both set", read);
   ::unsetenv("NXD_SECRET");
