@@ -1,7 +1,11 @@
 // Calls of a training step's end that one rank cannot make: structs that the library does not know,
 // outputs that are missing, values out of range. All ranks fail at once, nothing has changed, and
 // the next call goes well.
+#include <cstring>
+#include <fstream>
+
 #include "support/buffer_model.h"
+#include "support/temp_dir.h"
 
 #include "support/check.h"
 
@@ -181,12 +185,54 @@ void creations(void**) {
   });
 }
 
+// Files that say of themselves what no saved state does. The optimizer stays as it is.
+void states_that_are_none(void**) {
+  const TempDir directory;
+  const std::string good = directory.path() + "/good", bad = directory.path() + "/bad";
+  on_ranks<int>(1, [&](nxd_context_t* ctx, int, int) {
+    Training training(ctx, 0);
+    nxd_optimizer_t* optimizer = training.optimizer.get();
+    for (int i = 0; i < 12; ++i) NXD_TEST_OK(nxd_optimizer_step(optimizer, nullptr, nullptr));
+    NXD_TEST_OK(nxd_optimizer_save(optimizer, good.c_str()));
+    std::ifstream in(good, std::ios::binary);
+    const std::string saved{std::istreambuf_iterator<char>(in), {}};
+    struct Change {
+      const char *from, *to;
+      nxd_status_t status;
+      const char* part;
+    };
+    for (const Change& change :
+         {Change{"nxd-optimizer", "nxd-optimized", NXD_ERROR_INVALID_ARGUMENT,
+                 "it is no optimizer state of nxd_optimizer_save"},
+          {"\"updates\":\"12\"", "\"updates\":\"1x\"", NXD_ERROR_CORRUPT,
+           "no count of updates in the metadata"},
+          {"\"updates\":\"12\"", "\"updates\":\"-2\"", NXD_ERROR_CORRUPT,
+           "no count of updates in the metadata"},
+          {"\"updates.1\":\"12\"", "\"updates.1\":\"x2\"", NXD_ERROR_CORRUPT,
+           "no count of updates.1 in the metadata"}}) {
+      const size_t at = saved.find(change.from);
+      if (!NXD_TEST_CHECK(at != std::string::npos)) return 0;
+      std::ofstream(bad, std::ios::binary)
+          << std::string(saved).replace(at, std::strlen(change.from), change.to);
+      NXD_TEST_REFUSED(nxd_optimizer_load(optimizer, bad.c_str()), change.status, change.part);
+    }
+    nxd_step_report_t report{};
+    report.struct_size = sizeof report;
+    NXD_TEST_OK(nxd_optimizer_step(optimizer, nullptr, &report));
+    NXD_TEST_CHECK(report.updates == 13);
+    NXD_TEST_OK(nxd_optimizer_load(optimizer, good.c_str()));
+    return 0;
+  });
+}
+
 }  // namespace
 
 int main() {
-  const CMUnitTest tests[] = {cmocka_unit_test(steps), cmocka_unit_test(finishes),
+  const CMUnitTest tests[] = {cmocka_unit_test(steps),
+                              cmocka_unit_test(finishes),
                               cmocka_unit_test(updates_before_the_finish),
                               cmocka_unit_test(new_gradients_after_a_rejection),
-                              cmocka_unit_test(creations)};
+                              cmocka_unit_test(creations),
+                              cmocka_unit_test(states_that_are_none)};
   return cmocka_run_group_tests(tests, nullptr, nullptr);
 }

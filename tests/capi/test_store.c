@@ -278,6 +278,9 @@ static void callbacks(void** state) {
   OK(nxd_store_add(store, "s", 3, &sum));
   assert_int_equal(sum, 3);
   REFUSED(nxd_store_set(store, "bad", "", 0), NXD_ERROR_USER, "set callback");
+  host.size = ((size_t)1 << 30) + 1;
+  REFUSED(nxd_store_get(store, "k", 0, buf, sizeof buf, &size), NXD_ERROR_USER,
+          "expected a size of at most 1073741824 for key \"k\", got 1073741825");
   host.fail_get = 1;
   REFUSED(nxd_store_get(store, "k", 0, buf, sizeof buf, &size), NXD_ERROR_USER, "get callback");
   nxd_store_destroy(store);
