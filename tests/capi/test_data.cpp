@@ -182,6 +182,27 @@ void test_layout(void**) {
   nxd_test_run_ranks_with(&context, 4, 2, batches_of_layout, &test);
 }
 
+// Batches that are being read ahead of a position count for nothing behind a move to another.
+void moves(nxd_context_t* ctx, int, int, void*) {
+  constexpr int64_t kBatch = 16, kSamples = 80;
+  const Files files(kFormats[0], {kSamples * kLength});
+  const std::vector<Tokens> samples = files.samples(false);
+  nxd_data_loader_options_t options = NXD_DATA_LOADER_OPTIONS_INIT;
+  options.shuffle = NXD_TOGGLE_OFF;
+  nxd_data_loader_t* loader = open(ctx, files.paths, kBatch, &options);
+  Tokens ids(kBatch * kLength);
+  for (int64_t move = 0; move < 1000; ++move) {
+    const int64_t position = move * 37 % (kSamples - kBatch);
+    NXD_TEST_OK(nxd_data_loader_set_position(loader, position));
+    NXD_TEST_OK(nxd_data_loader_next(loader, ids.data(), nullptr, ids.size()));
+    const Tokens& first = samples[static_cast<size_t>(position)];
+    if (!NXD_TEST_CHECK(std::equal(ids.begin(), ids.begin() + kLength, first.begin()))) break;
+  }
+  nxd_data_loader_destroy(loader);
+}
+
+void test_moves(void**) { nxd_test_run_ranks(1, 0, moves, nullptr); }
+
 // Ids that each rank has taken, by rank, of runs one after another that share a position.
 struct Run {
   const Files* files;
@@ -280,6 +301,12 @@ std::vector<Slip> slips(const std::string& in) {
        [](auto&, auto& batch, auto&, auto&) { ++batch; }},
       {"seed, upper half: expected the same", argument,
        [](auto&, auto&, auto&, auto& o) { o.has_seed = 1, o.seed = uint64_t{1} << 32U; }},
+      {"vocab_size: expected the same", argument,
+       [](auto&, auto&, auto&, auto& o) { o.vocab_size = 70000; }},
+      {"shuffle: expected the same", argument,
+       [](auto&, auto&, auto&, auto& o) { o.shuffle = NXD_TOGGLE_OFF; }},
+      {"next_labels: expected the same", argument,
+       [](auto&, auto&, auto&, auto& o) { o.next_labels = 1; }},
       {"samples of the files: expected the same", argument, path("longer.bin")},
       {"hash of the files' sizes: expected the same", argument, path("byte.bin")},
       {"odd.bin: expected ids of 2 bytes, got 33 bytes", corrupt, path("odd.bin")},
@@ -496,6 +523,6 @@ int main() {
       cmocka_unit_test(test_layout),       cmocka_unit_test(test_epochs_and_positions),
       cmocka_unit_test(test_bad_loaders),  cmocka_unit_test(test_bad_calls),
       cmocka_unit_test(test_bad_id),       cmocka_unit_test(test_changed_files),
-      cmocka_unit_test(test_lost_rank)};
+      cmocka_unit_test(test_lost_rank),    cmocka_unit_test(test_moves)};
   return cmocka_run_group_tests(tests, nullptr, nullptr);
 }
