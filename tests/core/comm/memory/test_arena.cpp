@@ -43,6 +43,17 @@ void blocks_are_used_anew(void**) {
   assert_ptr_equal(arena.try_allocate(1000000), block);
 }
 
+// Peers read and write what has a place: data that go on behind its end have none.
+void places_end_with_the_memory(void**) {
+  Arena arena;
+  char* block = static_cast<char*>(arena.allocate(1000000));
+  assert_int_not_equal(arena.find(block, 1000000).inode, 0);
+  assert_int_equal(arena.find(block, size_t{1} << 40).inode, 0);
+  assert_int_equal(arena.find(block + 999999, SIZE_MAX).inode, 0);
+  assert_int_equal(arena.find(&arena, 1).inode, 0);
+  arena.free(block);
+}
+
 // A caller gives back what it was lent, and nothing of the library's own.
 void callers_give_back_their_own(void**) {
   Arena arena;
@@ -121,6 +132,7 @@ int main() {
       cmocka_unit_test(own_buffers_are_bounded),
       cmocka_unit_test(blocks_are_used_anew),
       cmocka_unit_test(callers_give_back_their_own),
+      cmocka_unit_test(places_end_with_the_memory),
       cmocka_unit_test(a_retired_arena_keeps_what_is_freed),
       cmocka_unit_test(forked_children_take_nothing),
       cmocka_unit_test(statistics_add_up),

@@ -200,6 +200,20 @@ void without_proc(void**) {
   assert_int_equal(status, 0);
 }
 
+// A peer takes no memory from under the others, and another file's number is another memory.
+void memory_stays_whole(void**) {
+  const SharedMemory memory = SharedMemory::create(8192);
+  SharedMemory::Address address = memory.address();
+  for (const off_t size : {4096, 16384}) {
+    assert_int_equal(::ftruncate(address.descriptor, size), -1);
+    assert_int_equal(errno, EPERM);
+  }
+  assert_int_equal(SharedMemory::open(address).size(), 8192);
+  ++address.inode;
+  nxd_test::rejection(NXD_ERROR_PEER_LOST, "is gone",
+                      [&] { static_cast<void>(SharedMemory::open(address)); });
+}
+
 }  // namespace
 
 int main() {
@@ -209,6 +223,7 @@ int main() {
                               cmocka_unit_test(processes_without_their_first_thread),
                               cmocka_unit_test(processes_that_may_not_be_opened),
                               cmocka_unit_test(without_memory_files),
-                              cmocka_unit_test(without_proc)};
+                              cmocka_unit_test(without_proc),
+                              cmocka_unit_test(memory_stays_whole)};
   return cmocka_run_group_tests(tests, nullptr, nullptr);
 }
