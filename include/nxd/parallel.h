@@ -101,7 +101,8 @@ NXD_API nxd_status_t nxd_init_model_parallel(nxd_context_t* ctx,
  *  @since 0.1 */
 NXD_API nxd_status_t nxd_destroy_model_parallel(nxd_context_t* ctx);
 
-/** [local] 1 between nxd_init_model_parallel and nxd_destroy_model_parallel; 0 for NULL.
+/** [local] 1 between nxd_init_model_parallel and nxd_destroy_model_parallel; 0 for NULL, and in a
+ *  fork of the context's process.
  *  @since 0.1 */
 NXD_API int32_t nxd_model_parallel_is_initialized(nxd_context_t* ctx);
 

@@ -21,9 +21,9 @@ void resolve(const nxd_data_loader_options_t* given, DataLoader::Options& out) {
 
 // The ranks that take different samples.
 void set_data_ranks(const Context& context, DataLoader::Options& out) {
-  if (context.model_parallel_is_initialized()) {
-    out.ranks = context.parallel().size(NXD_AXIS_DATA);
-    out.rank = context.parallel().rank(NXD_AXIS_DATA);
+  if (const auto layout = context.find_parallel()) {
+    out.ranks = layout->size(NXD_AXIS_DATA);
+    out.rank = layout->rank(NXD_AXIS_DATA);
   } else {
     out.ranks = context.size();
     out.rank = context.rank();

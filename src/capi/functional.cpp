@@ -28,7 +28,7 @@ nxd_status_t map(nxd_context_t* ctx, nxd_tensor_t* x, nxd_tensor_t** out_y, bool
                  Function&& f, const Check& check = {}, const char* name = __builtin_FUNCTION()) {
   const auto mapped = [&] {
     if (out_y) *out_y = nullptr;
-    const GroupRef group = unwrap(ctx, "ctx")->parallel().group(NXD_AXIS_TENSOR);
+    const GroupRef group = unwrap(ctx, "ctx")->parallel()->group(NXD_AXIS_TENSOR);
     const auto value = [&] {
       output(out_y, "out_y");
       check();

@@ -185,7 +185,7 @@ ModulePipelineOptions resolve(const Module& root, const nxd_pp_options_t& option
                               size_t n_inputs) {
   const auto* model = dynamic_cast<const Model*>(&root);
   ModulePipelineOptions out;
-  read_shape(out, options, root.context()->parallel().size(NXD_AXIS_PIPELINE));
+  read_shape(out, options, root.context()->parallel()->size(NXD_AXIS_PIPELINE));
   read_cuts(out, options, model);
   read_trace(out, options, root, model, n_inputs);
   read_outputs(out, options, root);

@@ -30,8 +30,9 @@ const std::vector<std::string>& names_of(const LoadReport& report, nxd_mismatch_
 // layers, are told of arguments that are none in their next call of the tensor-parallel group.
 Module::Tensors checked_with_peers(const Context& context, const char* pass,
                                    const std::function<Module::Tensors()>& read) {
-  if (!context.model_parallel_is_initialized()) return read();
-  return check_with_group(*context.parallel().group(NXD_AXIS_TENSOR), pass, read);
+  const auto layout = context.find_parallel();
+  if (!layout) return read();
+  return check_with_group(*layout->group(NXD_AXIS_TENSOR), pass, read);
 }
 
 // A forward's inputs, once check has passed.

@@ -92,34 +92,35 @@ nxd_status_t nxd_destroy_model_parallel(nxd_context_t* ctx) {
 }
 
 int32_t nxd_model_parallel_is_initialized(nxd_context_t* ctx) {
-  return ctx && ctx->value->model_parallel_is_initialized() ? 1 : 0;
+  return ctx && !ctx->fork_guard.is_foreign() && ctx->value->model_parallel_is_initialized() ? 1
+                                                                                             : 0;
 }
 
 nxd_status_t nxd_parallel_get_size(nxd_context_t* ctx, nxd_axis_t axis, int32_t* out_size) {
   return guard([&] {
     auto& out = output(out_size, "out_size");
-    out = unwrap(ctx).parallel().size(axis);
+    out = unwrap(ctx).parallel()->size(axis);
   });
 }
 
 nxd_status_t nxd_parallel_get_rank(nxd_context_t* ctx, nxd_axis_t axis, int32_t* out_rank) {
   return guard([&] {
     auto& out = output(out_rank, "out_rank");
-    out = unwrap(ctx).parallel().rank(axis);
+    out = unwrap(ctx).parallel()->rank(axis);
   });
 }
 
 nxd_status_t nxd_parallel_get_source_rank(nxd_context_t* ctx, nxd_axis_t axis, int32_t* out_rank) {
   return guard([&] {
     auto& out = output(out_rank, "out_rank");
-    out = unwrap(ctx).parallel().source_rank(axis);
+    out = unwrap(ctx).parallel()->source_rank(axis);
   });
 }
 
 nxd_status_t nxd_parallel_get_group(nxd_context_t* ctx, nxd_axis_t axis, nxd_group_t** out_group) {
   return guard([&] {
     auto& out = output(out_group, "out_group");
-    const auto& group = unwrap(ctx).parallel().group(axis);
+    const auto group = unwrap(ctx).parallel()->group(axis);
     out = borrow_group(ctx, axis, group);
   });
 }
@@ -131,7 +132,8 @@ nxd_status_t nxd_parallel_get_group_list(nxd_context_t* ctx, nxd_axis_t axis, in
     clear_each(out_size, out_count);
     output(out_size, "out_size");
     auto& count = output(out_count, "out_count");
-    const RankLayout& layout = unwrap(ctx).parallel().layout();
+    const auto parallel = unwrap(ctx).parallel();
+    const RankLayout& layout = parallel->layout();
     const auto group = layout.group(axis, index);
     copy_ranks(group, ranks, cap, out_size);
     count = layout.group_count(axis);
@@ -141,13 +143,13 @@ nxd_status_t nxd_parallel_get_group_list(nxd_context_t* ctx, nxd_axis_t axis, in
 nxd_status_t nxd_parallel_get_pipeline_next_rank(nxd_context_t* ctx, int32_t* out_rank) {
   return guard([&] {
     auto& out = output(out_rank, "out_rank");
-    out = unwrap(ctx).parallel().pipeline_neighbour(1);
+    out = unwrap(ctx).parallel()->pipeline_neighbour(1);
   });
 }
 
 nxd_status_t nxd_parallel_get_pipeline_previous_rank(nxd_context_t* ctx, int32_t* out_rank) {
   return guard([&] {
     auto& out = output(out_rank, "out_rank");
-    out = unwrap(ctx).parallel().pipeline_neighbour(-1);
+    out = unwrap(ctx).parallel()->pipeline_neighbour(-1);
   });
 }

@@ -356,6 +356,7 @@ static int child_is_refused(nxd_context_t* ctx, nxd_group_t* world, nxd_payloads
          refuses_child(nxd_context_set_step(ctx, 7, 0)) && refuses_child(nxd_context_abort(ctx)) &&
          refuses_child(nxd_arena_free(ctx, NULL)) &&
          refuses_child(nxd_parallel_get_size(ctx, NXD_AXIS_WORLD, &value)) &&
+         !nxd_model_parallel_is_initialized(ctx) &&
          refuses_child(nxd_group_get_size(world, &value)) &&
          refuses_child(nxd_group_set_timeout(world, 1000)) &&
          refuses_child(nxd_group_abort(world)) &&
@@ -369,6 +370,7 @@ static void in_child(nxd_context_t* ctx, int rank, int size, void* unused) {
   nxd_payloads_t* payloads = NULL;
   NXD_TEST_OK(nxd_context_get_world_group(ctx, &world));
   NXD_TEST_OK(nxd_group_rendezvous(world, "before the fork", NULL, 0, &payloads));
+  NXD_TEST_OK(nxd_init_model_parallel(ctx, NULL));
   const pid_t pid = fork();
   if (pid == 0) {
     const int bad = !child_is_refused(ctx, world, payloads);

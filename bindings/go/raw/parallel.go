@@ -219,7 +219,8 @@ func DestroyModelParallel(ctx *Context) error {
 }
 
 // ModelParallelIsInitialized is nxd_model_parallel_is_initialized. 1 between
-// nxd_init_model_parallel and nxd_destroy_model_parallel; 0 for NULL. [local]
+// nxd_init_model_parallel and nxd_destroy_model_parallel; 0 for NULL, and in a fork of the
+// context's process. [local]
 func ModelParallelIsInitialized(ctx *Context) int32 {
 	return int32(C.nxd_model_parallel_is_initialized((*C.nxd_context_t)(unsafe.Pointer(ctx))))
 }

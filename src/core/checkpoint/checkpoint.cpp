@@ -81,10 +81,10 @@ std::string list_of(const std::string& directory) {
 }
 
 SavedLayout layout_of(const Context& context) {
-  if (!context.model_parallel_is_initialized()) return {};
-  const ParallelState& parallel = context.parallel();
-  return {parallel.size(NXD_AXIS_TENSOR), parallel.size(NXD_AXIS_PIPELINE),
-          parallel.size(NXD_AXIS_DATA)};
+  const auto layout = context.find_parallel();
+  if (!layout) return {};
+  return {layout->size(NXD_AXIS_TENSOR), layout->size(NXD_AXIS_PIPELINE),
+          layout->size(NXD_AXIS_DATA)};
 }
 
 }  // namespace

@@ -33,7 +33,7 @@ int ParallelState::pipeline_neighbour(int distance) const {
   return stages[static_cast<size_t>(((place.rank_in_group + distance) % n + n) % n)];
 }
 
-const std::shared_ptr<ProcessGroup>& ParallelState::group(nxd_axis_t axis) const {
+std::shared_ptr<ProcessGroup> ParallelState::group(nxd_axis_t axis) const {
   return groups_[index_of(axis)];
 }
 

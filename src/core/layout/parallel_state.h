@@ -19,7 +19,7 @@ class ParallelState {
   int source_rank(nxd_axis_t axis) const;
   // World rank of the pipeline stage so many stages on; the stages form a ring.
   int pipeline_neighbour(int distance) const;
-  const std::shared_ptr<ProcessGroup>& group(nxd_axis_t axis) const;
+  std::shared_ptr<ProcessGroup> group(nxd_axis_t axis) const;
 
   // Set once per axis by Context::init_model_parallel.
   void set_group(nxd_axis_t axis, std::shared_ptr<ProcessGroup> group);

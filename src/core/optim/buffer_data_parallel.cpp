@@ -11,8 +11,8 @@ namespace nxd {
 namespace {
 
 std::shared_ptr<ProcessGroup> default_group(const Context& context) {
-  return context.model_parallel_is_initialized() ? context.parallel().group(NXD_AXIS_DATA)
-                                                 : context.world();
+  const auto layout = context.find_parallel();
+  return layout ? layout->group(NXD_AXIS_DATA) : context.world();
 }
 
 // All that ranks of a stage must have alike.
@@ -115,8 +115,8 @@ void BufferDataParallel::place(const char* operation, const int32_t* tied,
                                const MakePlacements& make) {
   context_->check_usable();
   check_trained_axes(*context_, "a ddp over buffers");
-  static_cast<void>(context_->parallel());  // which fails without a layout
-  const OptimizerGroups groups = groups_of_layout(*context_);
+  const auto layout = context_->parallel();  // which fails without one
+  const OptimizerGroups groups = groups_of_layout(*context_, layout.get());
   Proposal proposal(context_->rank(), operation);
   std::vector<ParameterPlacement> found;
   uint32_t digest = 0;

@@ -313,13 +313,11 @@ void BufferParameters::place(std::vector<ParameterPlacement> placements,
 // A group of all ranks has all of every parameter on each; no other rank has others. Else the
 // layout's axis along which other ranks have parts that nobody knows of; "" for none.
 std::string BufferParameters::unknown_axis() const {
-  if (placed_ || !context_->model_parallel_is_initialized() ||
-      groups_.data->size() == context_->size()) {
-    return "";
-  }
+  const auto layout = context_->find_parallel();
+  if (placed_ || !layout || groups_.data->size() == context_->size()) return "";
   for (const auto& [axis, name] :
        {std::pair(NXD_AXIS_TENSOR, "tensor"), std::pair(NXD_AXIS_PIPELINE, "pipeline")}) {
-    const int size = context_->parallel().size(axis);
+    const int size = layout->size(axis);
     if (size > 1)
       return text("a ddp over buffers in a layout of ", size, " ", name, "-parallel ranks");
   }

@@ -10,19 +10,18 @@ std::vector<ProcessGroup*> OptimizerGroups::all() const {
   return {tensor.get(), data.get(), pipeline.get()};
 }
 
-OptimizerGroups groups_of_layout(const Context& context) {
+OptimizerGroups groups_of_layout(const Context& context, const ParallelState* layout) {
   OptimizerGroups groups;
   groups.world_rank = context.rank();
-  if (!context.model_parallel_is_initialized()) return groups;
-  const ParallelState& parallel = context.parallel();
-  groups.tensor = parallel.group(NXD_AXIS_TENSOR);
-  groups.data = parallel.group(NXD_AXIS_DATA);
-  groups.pipeline = parallel.group(NXD_AXIS_PIPELINE);
+  if (!layout) return groups;
+  groups.tensor = layout->group(NXD_AXIS_TENSOR);
+  groups.data = layout->group(NXD_AXIS_DATA);
+  groups.pipeline = layout->group(NXD_AXIS_PIPELINE);
   const int spanned = groups.tensor->size() * groups.data->size() * groups.pipeline->size();
   if (spanned != context.size()) return groups;
   groups.world = context.world();
   for (int place = 0; place < spanned; ++place) {
-    groups.ranks_by_place.push_back(parallel.layout().rank_at(place));
+    groups.ranks_by_place.push_back(layout->layout().rank_at(place));
   }
   return groups;
 }

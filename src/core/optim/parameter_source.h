@@ -55,8 +55,9 @@ struct OptimizerGroups {
 };
 
 class Context;
-// The groups of the layout; none without one.
-OptimizerGroups groups_of_layout(const Context& context);
+class ParallelState;
+// The groups of a layout; none for null.
+OptimizerGroups groups_of_layout(const Context& context, const ParallelState* layout);
 
 // True on the rank that counts the parameter in norms.
 bool counts_in_norm(const ParameterInfo& info, const OptimizerGroups& groups);

@@ -111,7 +111,7 @@ std::shared_ptr<CallbackPipeline> CallbackPipeline::create(
     const size_t* n_outputs, const nxd_pp_stage_callbacks_t& callbacks) {
   Parts parts;
   try {
-    parts = read_parts(context->parallel().group(NXD_AXIS_PIPELINE), options, inputs, n_inputs,
+    parts = read_parts(context->parallel()->group(NXD_AXIS_PIPELINE), options, inputs, n_inputs,
                        outputs, n_outputs, callbacks);
   } catch (...) {
     PipelineRunner::reject(*context);

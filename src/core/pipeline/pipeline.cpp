@@ -15,7 +15,7 @@ void reject_on(ProcessGroup& group, const char* operation, const char* reason) n
 }
 
 std::shared_ptr<ProcessGroup> group_for_losses(Context& context, bool share_loss) {
-  const auto group = context.parallel().group(NXD_AXIS_DATA);
+  const auto group = context.parallel()->group(NXD_AXIS_DATA);
   return share_loss && group->size() > 1 ? context.shared_group(group->ranks(), "losses") : group;
 }
 
@@ -24,7 +24,7 @@ std::shared_ptr<ProcessGroup> group_for_losses(Context& context, bool share_loss
 Pipeline::Pipeline(std::shared_ptr<Context> context, std::shared_ptr<PipelineStages> stages,
                    std::shared_ptr<const Schedule> schedule, bool share_loss)
     : context_(std::move(context)),
-      group_(context_->parallel().group(NXD_AXIS_PIPELINE)),
+      group_(context_->parallel()->group(NXD_AXIS_PIPELINE)),
       data_(group_for_losses(*context_, share_loss)),
       schedule_(std::move(schedule)),
       share_loss_(share_loss),

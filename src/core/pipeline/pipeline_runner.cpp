@@ -68,7 +68,7 @@ struct PipelineRunner::Impl {
       : context(std::move(c)),
         stages(std::move(p)),
         schedule(std::move(s)),
-        group(context->parallel().group(NXD_AXIS_PIPELINE)),
+        group(context->parallel()->group(NXD_AXIS_PIPELINE)),
         shares_loss(shares),
         rank(group->rank()),
         pool(group) {}
@@ -356,7 +356,7 @@ PipelineRunner::~PipelineRunner() = default;
 void PipelineRunner::reject(const Context& context) noexcept {
   const Outcome own = Outcome::from_current_exception(context.rank());
   try {
-    agree_on_pipeline(*context.parallel().group(NXD_AXIS_PIPELINE), {}, own);
+    agree_on_pipeline(*context.parallel()->group(NXD_AXIS_PIPELINE), {}, own);
   } catch (...) {
     // The caller fails anyway, for the reason.
   }

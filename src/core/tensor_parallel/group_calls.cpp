@@ -53,8 +53,9 @@ void GroupCalls::give_up() noexcept {
 
 std::shared_ptr<ProcessGroup> layer_group(const Context& context) {
   context.check_usable();
-  check_trained_axes(context, "layers");
-  return context.parallel().group(NXD_AXIS_TENSOR);
+  const auto layout = context.parallel();
+  check_trained_axes(*layout, "layers");
+  return layout->group(NXD_AXIS_TENSOR);
 }
 
 }  // namespace nxd

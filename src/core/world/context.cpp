@@ -90,7 +90,7 @@ void Context::init_model_parallel(const ParallelOptions& options, const Outcome&
   std::shared_ptr<ParallelState> state;
   Proposal proposal(rank(), "init_model_parallel");
   proposal.attempt([&] {
-    check_state(!parallel_, "nxd_init_model_parallel: initialised already (",
+    check_state(!find_parallel(), "nxd_init_model_parallel: initialised already (",
                 "nxd_destroy_model_parallel comes first)");
     resolved.rethrow();
     state = std::make_shared<ParallelState>(RankLayout(options, size()), rank());
@@ -107,7 +107,8 @@ void Context::init_model_parallel(const ParallelOptions& options, const Outcome&
   if (!same_seed && state->size(NXD_AXIS_TENSOR) > 1) {
     agree_on_seed(*state->group(NXD_AXIS_TENSOR));
   }
-  parallel_ = state;
+  std::lock_guard<std::mutex> lock(parallel_mutex_);
+  parallel_ = std::move(state);
 }
 
 uint32_t Context::seed_digest() const { return Hash().add(seed()).folded(); }
@@ -126,19 +127,36 @@ void Context::agree_on_seed(ProcessGroup& tensor) const {
 void Context::destroy_model_parallel() {
   check_not_forked();
   world_->check_not_interrupted("nxd_destroy_model_parallel");
-  check_state(parallel_ != nullptr, "nxd_destroy_model_parallel: not initialised");
+  check_state(model_parallel_is_initialized(), "nxd_destroy_model_parallel: not initialised");
   world_->wait_for_aborts();
-  parallel_.reset();
+  std::shared_ptr<const ParallelState> ended;  // its groups wait for their works, without the lock
+  {
+    std::lock_guard<std::mutex> lock(parallel_mutex_);
+    ended.swap(parallel_);
+  }
+  ended.reset();
   world_->groups().forget_shared();
 }
 
-const ParallelState& Context::parallel() const {
-  check_state(parallel_ != nullptr,
+std::shared_ptr<const ParallelState> Context::find_parallel() const {
+  std::lock_guard<std::mutex> lock(parallel_mutex_);
+  return parallel_;
+}
+
+std::shared_ptr<const ParallelState> Context::parallel() const {
+  auto state = find_parallel();
+  check_state(state != nullptr,
               "the parallel layout is not initialised (nxd_init_model_parallel comes first)");
-  return *parallel_;
+  return state;
+}
+
+bool Context::model_parallel_is_initialized() const {
+  std::lock_guard<std::mutex> lock(parallel_mutex_);
+  return parallel_ != nullptr;
 }
 
 nxd_dtype_t Context::reduce_dtype() const {
+  std::lock_guard<std::mutex> lock(parallel_mutex_);
   return parallel_ ? parallel_->reduce_dtype() : NXD_DTYPE_F32;
 }
 

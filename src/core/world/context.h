@@ -3,6 +3,7 @@
 #include <atomic>
 #include <cstdint>
 #include <memory>
+#include <mutex>
 #include <string>
 
 #include "core/agree/outcome.h"
@@ -65,8 +66,11 @@ class Context : public std::enable_shared_from_this<Context> {
   // all ranks fail with one whose options are none.
   void init_model_parallel(const ParallelOptions& options, const Outcome& resolved = {});
   void destroy_model_parallel();
-  bool model_parallel_is_initialized() const { return parallel_ != nullptr; }
-  const ParallelState& parallel() const;
+  // From any thread: what was made from the context may be in use where another thread ends the
+  // layout, so whoever asks holds what it is given for as long as it uses it.
+  std::shared_ptr<const ParallelState> parallel() const;
+  std::shared_ptr<const ParallelState> find_parallel() const;  // null outside of the two
+  bool model_parallel_is_initialized() const;
   // F32 outside of the two.
   nxd_dtype_t reduce_dtype() const;
 
@@ -95,6 +99,8 @@ class Context : public std::enable_shared_from_this<Context> {
   RandomState random_;
   std::atomic<bool> plain_kernels_;
   std::unique_ptr<World> world_;
+
+  mutable std::mutex parallel_mutex_;
   std::shared_ptr<const ParallelState> parallel_;
 };
 

@@ -138,6 +138,7 @@ std::shared_ptr<ProcessGroup> Groups::join(const std::vector<int>& ranks, const 
 std::shared_ptr<ProcessGroup> Groups::shared(const std::vector<int>& ranks,
                                              const std::string& name) {
   check_members(ranks);
+  std::lock_guard<std::mutex> lock(shared_mutex_);
   const std::string key = text("shared-", shared_number_, "-", name, "-", key_of(ranks));
   auto& group = shared_groups_[key];
   if (!group) group = make(ranks, name, key);
@@ -145,7 +146,9 @@ std::shared_ptr<ProcessGroup> Groups::shared(const std::vector<int>& ranks,
 }
 
 void Groups::forget_shared() {
-  shared_groups_.clear();
+  std::map<std::string, std::shared_ptr<ProcessGroup>> forgotten;  // end their works unlocked
+  std::lock_guard<std::mutex> lock(shared_mutex_);
+  forgotten.swap(shared_groups_);
   ++shared_number_;
 }
 

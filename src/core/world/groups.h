@@ -68,6 +68,7 @@ class Groups {
   std::map<std::string, int> made_by_key_;  // how many were made of the same ranks
 
   // The number tells keys of these groups from those of groups that were forgotten.
+  std::mutex shared_mutex_;  // of both, against forget_shared(); taken before the other
   std::map<std::string, std::shared_ptr<ProcessGroup>> shared_groups_;
   int shared_number_ = 0;
 };

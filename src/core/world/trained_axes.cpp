@@ -3,8 +3,11 @@
 namespace nxd {
 
 void check_trained_axes(const Context& context, const char* what) {
-  if (!context.model_parallel_is_initialized()) return;
-  const RankLayout& layout = context.parallel().layout();
+  if (const auto parallel = context.find_parallel()) check_trained_axes(*parallel, what);
+}
+
+void check_trained_axes(const ParallelState& parallel, const char* what) {
+  const RankLayout& layout = parallel.layout();
   const auto check = [&](int size, const char* option) {
     if (size == 1) return;
     fail(NXD_ERROR_UNSUPPORTED, what, ": expected a layout with ", option, " 1, got ", size,

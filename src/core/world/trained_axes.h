@@ -9,5 +9,6 @@ namespace nxd {
 // `what` would compute something else than it says. For a layout that is not initialised it does
 // nothing.
 void check_trained_axes(const Context& context, const char* what);
+void check_trained_axes(const ParallelState& parallel, const char* what);
 
 }  // namespace nxd

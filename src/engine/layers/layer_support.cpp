@@ -12,8 +12,9 @@
 namespace nxd {
 
 GroupRef tensor_group(const Context& context) {
-  check_trained_axes(context, "layers");
-  return context.parallel().group(NXD_AXIS_TENSOR);
+  const auto layout = context.parallel();
+  check_trained_axes(*layout, "layers");
+  return layout->group(NXD_AXIS_TENSOR);
 }
 
 ShardSpec vocabulary_shard(ShardSpec::Shape shape, const ProcessGroup& group) {

@@ -108,8 +108,10 @@ void Module::add_child(const std::string& name, std::shared_ptr<Module> child) {
 
 Parameter& Module::add_parameter(const std::string& name, std::shared_ptr<Parameter> parameter) {
   check_name(name);
-  if (!parameter->shard_group() && context_->model_parallel_is_initialized()) {
-    parameter->set_shard_group(context_->parallel().group(NXD_AXIS_TENSOR));
+  if (!parameter->shard_group()) {
+    if (const auto layout = context_->find_parallel()) {
+      parameter->set_shard_group(layout->group(NXD_AXIS_TENSOR));
+    }
   }
   parameters_.emplace_back(name, std::move(parameter));
   return *parameters_.back().second;

@@ -36,8 +36,9 @@ std::vector<double> loss_weights(const Context& context, const std::vector<at::T
                                  int64_t ignore_index, bool shifted, const Outcome& given) {
   at::NoGradGuard no_grad;
   check_trained_axes(context, "weights of losses");
-  const bool has_layout = context.model_parallel_is_initialized();
-  ProcessGroup& group = *(has_layout ? context.parallel().group(NXD_AXIS_DATA) : context.world());
+  const auto layout = context.find_parallel();
+  const auto data = layout ? layout->group(NXD_AXIS_DATA) : context.world();
+  ProcessGroup& group = *data;
   const std::string wrong = given.good() ? rejection_of(labels) : given.reason;
   if (group.size() > 1) {
     check_with_group(group, wrong.empty(), "loss_weights", wrong);

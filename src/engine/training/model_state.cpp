@@ -282,16 +282,16 @@ LoadReport load_safetensors(Module& root, const std::string& path, bool strict) 
 void save_safetensors(Module& root, const char* path) {
   const Context& context = *root.context();
   context.check_usable();
-  const ParallelState& parallel = context.parallel();
-  ProcessGroup* tensor = parallel.group(NXD_AXIS_TENSOR).get();
-  ProcessGroup* pipeline = parallel.group(NXD_AXIS_PIPELINE).get();
+  const auto parallel = context.parallel();
+  ProcessGroup* tensor = parallel->group(NXD_AXIS_TENSOR).get();
+  ProcessGroup* pipeline = parallel->group(NXD_AXIS_PIPELINE).get();
   const std::vector<NamedParameter> parameters = written_parameters(root);
   Proposal proposal(context.rank());
   if (!path) proposal.reject(NXD_ERROR_INVALID_ARGUMENT, "path: expected a file name, got NULL");
   add_unwritable(proposal, parameters);
   agree({tensor, pipeline}, proposal);
   // All other copies hold the same.
-  if (parallel.rank(NXD_AXIS_DATA) != 0) return;
+  if (parallel->rank(NXD_AXIS_DATA) != 0) return;
   at::Tensor full;  // of the parameter under way
   std::vector<StageTensor> tensors;
   for (const NamedParameter& entry : parameters) {
@@ -319,15 +319,15 @@ std::unique_ptr<Snapshot> snapshot_parameters(Module& root, Context& context) {
   check_argument(root.context().get() == &context,
                  "root: expected a module of the checkpoint's context, got one of another");
   at::NoGradGuard no_grad;
-  const ParallelState& parallel = context.parallel();
+  const auto parallel = context.parallel();
   const std::vector<NamedParameter> parameters = written_parameters(root);
   Proposal proposal(context.rank());
   add_unwritable(proposal, parameters);
   proposal.own().rethrow();
   auto snapshot = std::make_unique<ShardSnapshot>(
-      context.background_group(parallel.group(NXD_AXIS_TENSOR)),
-      context.background_group(parallel.group(NXD_AXIS_PIPELINE)),
-      parallel.rank(NXD_AXIS_DATA) == 0, context.rank(),
+      context.background_group(parallel->group(NXD_AXIS_TENSOR)),
+      context.background_group(parallel->group(NXD_AXIS_PIPELINE)),
+      parallel->rank(NXD_AXIS_DATA) == 0, context.rank(),
       std::map<std::string, std::string>{{"format", kParametersFormat}});
   for (const NamedParameter& entry : parameters) {
     const at::Tensor local = entry.parameter->tensor().to(at::kCPU).contiguous();

@@ -219,8 +219,8 @@ void BucketedParameters::release_gradients() {
 namespace {
 
 std::shared_ptr<ProcessGroup> data_group(const Context& context) {
-  if (context.size() == 1 && !context.model_parallel_is_initialized()) return context.world();
-  return context.parallel().group(NXD_AXIS_DATA);
+  const auto layout = context.size() == 1 ? context.find_parallel() : context.parallel();
+  return layout ? layout->group(NXD_AXIS_DATA) : context.world();
 }
 
 }  // namespace

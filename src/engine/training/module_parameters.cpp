@@ -146,8 +146,8 @@ std::optional<std::vector<std::string>> ModuleParameters::names_of_model() const
 
 const OptimizerGroups& ModuleParameters::groups() const {
   // More ranks than one need a layout.
-  if (context().size() > 1) static_cast<void>(context().parallel());
-  groups_ = groups_of_layout(context());
+  const auto layout = context().size() > 1 ? context().parallel() : context().find_parallel();
+  groups_ = groups_of_layout(context(), layout.get());
   return groups_;
 }
 

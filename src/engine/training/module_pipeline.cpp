@@ -193,7 +193,7 @@ std::unordered_set<const Parameter*> ModulePipeline::make_local_module() {
     local_names_.insert(local_names_.end(), names.begin(), names.end());
   }
   // Parameters that no stage uses stay with the first.
-  if (context()->parallel().rank(NXD_AXIS_PIPELINE) == 0) {
+  if (context()->parallel()->rank(NXD_AXIS_PIPELINE) == 0) {
     for (const std::shared_ptr<Parameter>& unused : stages_->unused_parameters()) {
       if (known.insert(unused.get()).second) own.push_back(unused);
     }
@@ -279,7 +279,7 @@ void ModulePipeline::add_sizes(Proposal& proposal, const Module::Tensors& inputs
 
 // A failure on one rank of the pipeline is one on all of them.
 void ModulePipeline::agree_on(const Proposal& proposal) const {
-  agree({context()->parallel().group(NXD_AXIS_PIPELINE).get()}, proposal);
+  agree({context()->parallel()->group(NXD_AXIS_PIPELINE).get()}, proposal);
 }
 
 std::vector<double> ModulePipeline::loss_weights(const Module::Tensors& inputs) const {

@@ -63,7 +63,7 @@ ModuleStages::ModuleStages(std::shared_ptr<Module> root, std::shared_ptr<const G
     : root_(std::move(root)),
       shape_(shape),
       keep_outputs_(keep_outputs),
-      rank_(root_->context()->parallel().rank(NXD_AXIS_PIPELINE)) {
+      rank_(root_->context()->parallel()->rank(NXD_AXIS_PIPELINE)) {
   reshape(std::move(graph), partition, loss_output);
 }
 

@@ -71,7 +71,7 @@ SharedParameters::SharedParameters(std::shared_ptr<Context> context,
 void SharedParameters::add(const std::shared_ptr<Parameter>& parameter,
                            const std::vector<int>& nodes, const std::vector<int>& stage_of,
                            const PipelineShape& shape) {
-  const auto& pipeline = context_->parallel().group(NXD_AXIS_PIPELINE);
+  const auto pipeline = context_->parallel()->group(NXD_AXIS_PIPELINE);
   Shared shared;
   std::vector<int> ranks;  // of the pipeline, the owner's first
   for (const int node : nodes) {

@@ -26,8 +26,8 @@ void on_ranks(Function function) {
   nxd_test_run_ranks(
       kRanks, 2,
       [](nxd_context_t* ctx, int rank, int, void* user_data) {
-        const nxd::ParallelState& parallel = ctx->value->parallel();
-        const auto group = [&](nxd_axis_t axis) { return parallel.group(axis).get(); };
+        const auto parallel = ctx->value->parallel();
+        const auto group = [&](nxd_axis_t axis) { return parallel->group(axis).get(); };
         const std::vector<std::vector<nxd::ProcessGroup*>> ways{
             {group(NXD_AXIS_WORLD)}, {group(NXD_AXIS_TENSOR), nullptr, group(NXD_AXIS_DATA)}};
         for (const auto& groups : ways) (*static_cast<Function*>(user_data))(groups, rank);

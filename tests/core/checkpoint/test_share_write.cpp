@@ -134,13 +134,13 @@ void write_as(const Layout& layout, const std::string& path) {
         options.tensor_parallel_size = made.tensor;
         options.pipeline_parallel_size = made.pipeline;
         if (!NXD_TEST_OK(nxd_init_model_parallel(ctx, &options))) return;
-        const nxd::ParallelState& parallel = ctx->value->parallel();
-        const auto group = [&](nxd_axis_t axis) { return parallel.group(axis).get(); };
-        const int data = parallel.rank(NXD_AXIS_DATA);
+        const auto parallel = ctx->value->parallel();
+        const auto group = [&](nxd_axis_t axis) { return parallel->group(axis).get(); };
+        const int data = parallel->rank(NXD_AXIS_DATA);
         if (data != 0 && !made.data_shares) return;
-        const Brought brought(made, parallel.rank(NXD_AXIS_TENSOR),
-                              parallel.rank(NXD_AXIS_PIPELINE), data);
-        const std::string stage = "stage " + std::to_string(parallel.rank(NXD_AXIS_PIPELINE));
+        const Brought brought(made, parallel->rank(NXD_AXIS_TENSOR),
+                              parallel->rank(NXD_AXIS_PIPELINE), data);
+        const std::string stage = "stage " + std::to_string(parallel->rank(NXD_AXIS_PIPELINE));
         const nxd_test::Told told = nxd_test::told_by([&] {
           nxd::write_shares(
               to,
@@ -273,7 +273,7 @@ void test_large(void**) {
         });
         nxd::write_shares(
             static_cast<Given*>(user_data)->path,
-            {ctx->value->parallel().group(NXD_AXIS_TENSOR).get(), nullptr, nullptr, rank},
+            {ctx->value->parallel()->group(NXD_AXIS_TENSOR).get(), nullptr, nullptr, rank},
             {{{"w", NXD_DTYPE_F32, {300, 1000}}, shard, 0, shard.local_size(), local.data()}}, {});
       },
       &given);
@@ -343,7 +343,7 @@ void test_rejections(void**) {
       2, 2,
       [](nxd_context_t* ctx, int rank, int, void* user_data) {
         const std::string& to = static_cast<Given*>(user_data)->path;
-        nxd::ProcessGroup* group = ctx->value->parallel().group(NXD_AXIS_TENSOR).get();
+        nxd::ProcessGroup* group = ctx->value->parallel()->group(NXD_AXIS_TENSOR).get();
         const float values[8] = {};
         const auto write = [&](const std::vector<int64_t>& shape, const ShardSpec& shard,
                                const std::string& where) {

@@ -363,7 +363,7 @@ std::vector<std::vector<nxd::FlightRecord::Operation>> calls_of(nxd_context_t* c
   std::vector<std::vector<nxd::FlightRecord::Operation>> calls;
   for (const nxd_axis_t axis :
        {NXD_AXIS_WORLD, NXD_AXIS_TENSOR, NXD_AXIS_PIPELINE, NXD_AXIS_DATA}) {
-    calls.push_back(ctx->value->parallel().group(axis)->record().operations);
+    calls.push_back(ctx->value->parallel()->group(axis)->record().operations);
   }
   return calls;
 }

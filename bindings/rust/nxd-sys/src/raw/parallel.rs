@@ -159,7 +159,8 @@ extern "C" {
     /// @since 0.1
     pub fn nxd_destroy_model_parallel(ctx: *mut nxd_context_t) -> nxd_status_t;
 
-    /// [local] 1 between nxd_init_model_parallel and nxd_destroy_model_parallel; 0 for NULL.
+    /// [local] 1 between nxd_init_model_parallel and nxd_destroy_model_parallel; 0 for NULL, and in a
+    /// fork of the context's process.
     /// @since 0.1
     pub fn nxd_model_parallel_is_initialized(ctx: *mut nxd_context_t) -> i32;
 
