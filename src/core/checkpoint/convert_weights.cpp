@@ -98,6 +98,8 @@ class WeightsCopy {
 
   size_t num_shards() const { return shards_.size(); }
 
+  bool reads(const std::string& path) const { return reader_.reads(path); }
+
   void write_shard(size_t index, const std::string& path) {
     const std::vector<TensorEntry>& entries = shards_[index];
     auto metadata = reader_.metadata();
@@ -242,6 +244,11 @@ class NewDirectory {
   std::optional<DirectoryLock> lock_;
 };
 
+void check_config(const std::string& config, const std::string& where) {
+  const JsonDocument document = JsonDocument::parse(config, where, NXD_ERROR_CORRUPT);
+  if (!document.root().is_object()) fail(NXD_ERROR_CORRUPT, where, ": expected a JSON object");
+}
+
 void copy_companions(const std::string& from, const WeightConversion& conversion,
                      const NewDirectory& to) {
   const bool named = !conversion.config.empty();
@@ -250,6 +257,8 @@ void copy_companions(const std::string& from, const WeightConversion& conversion
                  ": a file has no config.json beside it that is surely its own; name one");
   std::string text = read_text(config, kLargestConfig);
   if (conversion.dtype) text = config_of_dtype(text, *conversion.dtype, config);
+  // The source's own is copied as it is; any file may have been named.
+  if (named) check_config(text, config);
   write_file(to.in(kConfig), text);
   if (!is_directory(from)) return;
   for (const char* name : kCompanions) {
@@ -282,9 +291,7 @@ size_t skip_blanks(const std::string& json, size_t at) {
 
 std::string config_of_dtype(const std::string& config, nxd_dtype_t dtype,
                             const std::string& where) {
-  // The scan below holds for what is JSON.
-  const JsonDocument document = JsonDocument::parse(config, where, NXD_ERROR_CORRUPT);
-  if (!document.root().is_object()) fail(NXD_ERROR_CORRUPT, where, ": expected a JSON object");
+  check_config(config, where);  // the scan below holds for what is JSON
   std::string out = config;
   int depth = 0;
   for (size_t at = 0; at < out.size();) {
@@ -317,6 +324,7 @@ void convert_weights(const std::string& from, const std::string& to,
   if (to.ends_with(kSuffix)) {
     check_argument(conversion.max_shard_bytes == 0, to,
                    ": shards of a size need a directory, got a file");
+    check_argument(!copy.reads(to), to, ": expected another file than those that are read, ", from);
     copy.write_shard(0, to);
     return;
   }

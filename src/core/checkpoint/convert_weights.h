@@ -18,9 +18,10 @@ struct WeightConversion {
 // Bytes that are done, and all of them.
 using ConversionProgress = std::function<void(uint64_t done, uint64_t total)>;
 
-// Copies the tensors of `from` (see SafetensorsReader) to `to`, which is a .safetensors file, or a
-// directory that is not there yet. A directory becomes one of Hugging Face's: config.json and the
-// tokenizer's files come along. It appears at once, when all of it is on the disk.
+// Copies the tensors of `from` (see SafetensorsReader) to `to`, which is a .safetensors file other
+// than those that are read, or a directory that is not there yet. A directory becomes one of
+// Hugging Face's: config.json and the tokenizer's files come along. It appears at once, when all of
+// it is on the disk.
 //
 // Holds 4 MiB of values at a time, whatever the tensors' sizes are, beside the names and shapes of
 // all tensors. INVALID_ARGUMENT also for a finite value that the new type has none for; IO;

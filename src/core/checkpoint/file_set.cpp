@@ -1,5 +1,9 @@
 #include "core/checkpoint/file_set.h"
 
+#include <sys/stat.h>
+
+#include <algorithm>
+
 #include "core/base/absolute_path.h"
 
 namespace nxd {
@@ -17,6 +21,14 @@ FileSet::File FileSet::add(const std::string& path) {
   entries_.push_back(
       {is_kept ? path : absolute_path(path), file->identity(), is_kept ? file : nullptr});
   return file;
+}
+
+bool FileSet::contains(const std::string& path) const {
+  struct stat status = {};
+  if (::stat(path.c_str(), &status) != 0) return false;
+  return std::any_of(entries_.begin(), entries_.end(), [&](const Entry& entry) {
+    return entry.identity.device == status.st_dev && entry.identity.number == status.st_ino;
+  });
 }
 
 FileSet::File FileSet::open(size_t index) const {

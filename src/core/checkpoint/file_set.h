@@ -19,6 +19,7 @@ class FileSet {
   // Opens one more; its index is the number of those before.
   File add(const std::string& path);
   size_t size() const { return entries_.size(); }
+  bool contains(const std::string& path) const;  // by whatever name
   const std::string& path(size_t index) const { return entries_[index].path; }
   // CORRUPT where it had to be opened again, and another file has its name by then.
   File open(size_t index) const;

@@ -23,6 +23,8 @@ class SafetensorsReader {
 
   const std::map<std::string, StoredTensor>& tensors() const { return tensors_; }
   bool contains(const std::string& name) const { return tensors_.count(name) != 0; }
+  // True if the path is that of a file with tensors of these.
+  bool reads(const std::string& path) const { return files_.contains(path); }
   // INVALID_ARGUMENT when there is none of the name.
   const StoredTensor& tensor(const std::string& name) const;
   // Bytes of a tensor from an offset on, as they are stored: whole elements of one that ranks have
