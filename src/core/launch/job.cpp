@@ -117,6 +117,7 @@ int default_size() {
 }  // namespace
 
 Job::Job(int size, int omp_num_threads, std::vector<std::string> arguments) {
+  // Before the arguments: Julia's is_rank asks with a number that is none.
   const std::string evidence = launch_evidence();
   check_state(evidence.empty(), "nxd_spawn: this process was itself started by a launcher (",
               evidence, " is set), and must not start another job");

@@ -13,12 +13,13 @@ function Job(command::Cmd, n::Integer; omp_num_threads = nothing)
     given(out -> nxd_spawn(options, out), Job)
 end
 
-# The sizes of worlds that mpirun and srun tell; torchrun and nxdrun set RANK.
-const world_sizes = ("OMPI_COMM_WORLD_SIZE", "PMI_SIZE", "SLURM_STEP_NUM_TASKS")
-
-"True if torchrun, nxdrun, mpirun or srun has started this process as one of several ranks."
-is_rank() = !isempty(get(ENV, "RANK", "")) ||
-    any(name -> something(tryparse(Int, get(ENV, name, "")), 1) > 1, world_sizes)
+"True if nxd_spawn, torchrun, nxdrun, mpirun or srun has started this process as a rank."
+function is_rank()
+    # The library knows, by the variables that contexts go by too: it starts no job within another. One
+    # of so few processes it never starts.
+    none, job = Options(nxd_spawn_options_t; num_processes = -1), Ref(Ptr{nxd_job_t}(C_NULL))
+    nxd_spawn(none, job) == NXD_ERROR_INVALID_STATE
+end
 
 """
     spawn_ranks(n; script = PROGRAM_FILE, args = ARGS)

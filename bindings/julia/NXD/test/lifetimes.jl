@@ -142,10 +142,17 @@ end
 end
 
 @testset "launchers" begin
-    none = [name => nothing for name in ("RANK", NXD.world_sizes...)]
+    started_by_any, sizes = ("RANK", "WORLD_SIZE", "NXD_SPAWNED"), ("OMPI_COMM_WORLD_SIZE", "PMI_SIZE")
+    none = [name => nothing for name in (started_by_any..., sizes..., "SLURM_STEP_ID")]
     started(set...) = withenv(NXD.is_rank, none..., set...)
-    @test !started() && !started("RANK" => "") && started("RANK" => "0")
-    for name in NXD.world_sizes
+    @test !started()
+    for name in started_by_any
+        @test started(name => "1") && !started(name => "")
+    end
+    for name in sizes
         @test started(name => "2") && !started(name => "1") && !started(name => "")
     end
+    of_slurm(step, tasks) = started("SLURM_STEP_ID" => step, "SLURM_STEP_NUM_TASKS" => tasks)
+    @test of_slurm("0", "2") && !of_slurm("0", "1")
+    @test !of_slurm("4294967291", "2") # a batch script's
 end
