@@ -18,9 +18,26 @@ function Context(; store = nothing, rendezvous = nothing, fields...)
     how = rendezvous === nothing ? (placed ? :store : :environment) : rendezvous
     placed && how === :environment && throw(ArgumentError(
         "store, rank, size: expected none with rendezvous :environment"))
-    options = Options(nxd_context_options_t; rendezvous = how, store = store,
-                      interrupt = interrupt_entry[], fields...)
+    options = try
+        Options(nxd_context_options_t; rendezvous = how, store = store, interrupt = interrupt_entry[],
+                fields...)
+    catch
+        refuse_context(how, store, fields)
+        rethrow()
+    end
     given(out -> nxd_context_create(options, out), Context; kept = ContextState(WeakRef[], false))
+end
+
+# Makes the contexts of the other ranks fail, who wait for this one, where an option is none: by those
+# that say which rank it is, and a transport that is none.
+function refuse_context(rendezvous, store, fields)
+    place = (; (name => value for (name, value) in fields if name in (:rank, :size, :interrupt))...)
+    try
+        options = Options(nxd_context_options_t; rendezvous = rendezvous, store = store,
+                          interrupt = interrupt_entry[], place..., transport = NXD_TRANSPORT_INVALID)
+        check(nxd_context_create(options, Ref(Ptr{nxd_context_t}(C_NULL))))
+    catch
+    end
 end
 
 mutable struct ContextState

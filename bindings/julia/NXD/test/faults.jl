@@ -152,6 +152,17 @@ end
     @test mine == ErrorException("mine") && lost.status === :peer_lost
 end
 
+@testset "peers hear of options of a context that are none" begin
+    for bad in ((host_id = "a\0b",), (interface_name = "lo\0",), (seed = "one",), (colour = 1,))
+        store = Store()
+        join(r) = thrown(() -> Context(; store = store, rank = r, size = 2, timeout_ms = timeout_ms,
+                                       (r == 1 ? bad : NamedTuple())...))
+        lost, mine = map(fetch, [on_thread(() -> join(r), r + 1) for r in 0:1])
+        @test lost isa NXDError && lost.status === :peer_lost
+        @test mine isa Union{ArgumentError,MethodError}
+    end
+end
+
 @testset "wrong order" begin
     Context(; store = Store(), rank = 0, size = 1) do ctx
         @test thrown(() -> group(ctx, :tensor)).status === :invalid_state
