@@ -9,11 +9,12 @@ import threading
 import time
 import weakref
 from collections.abc import Mapping
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 from nxd import _arrays
 from nxd._handle import Handle, Struct, c_text, fill, get, to_enum
-from nxd.enums import Axis, Device, DType, Rendezvous
+from nxd.enums import Axis, Device, DType, Rendezvous, Transport
 from nxd.errors import InvalidArgument, callback, check
 from nxd.group import Group, collective, unattended
 from nxd.raw import core, ffi
@@ -80,12 +81,26 @@ class Context(Handle):
         if threading.current_thread() is threading.main_thread():
             # Only the main thread runs the handlers of signals.
             given.setdefault("interrupt", _interrupted)
-        struct = Struct("nxd_context_options_t", given)
+        try:
+            struct = Struct("nxd_context_options_t", given)
+        except Exception:
+            self._refuse_world(given)
+            raise
         super().__init__(get("nxd_context_t**", core.nxd_context_create, struct.pointer))
         self.finalized = False
         self._layout: _Layout | None = None
         self._store = store
         _living.add(self)
+
+    @staticmethod
+    def _refuse_world(given: Mapping[str, Any]) -> None:
+        """Makes the contexts of the other ranks fail, which wait for this one, where an option is
+        none: by those that say which rank it is, and a transport that is none."""
+        place = {name: given[name] for name in ("rendezvous", "store", "rank", "size", "interrupt")
+                 if name in given}
+        with suppress(Exception):
+            struct = Struct("nxd_context_options_t", {**place, "transport": Transport.INVALID})
+            check(core.nxd_context_create(struct.pointer, ffi.new("nxd_context_t**")))
 
     def __exit__(self, *raised: object) -> None:
         try:

@@ -6,6 +6,7 @@ import json
 import os
 import re
 import tempfile
+import threading
 import unittest
 from pathlib import Path
 
@@ -136,6 +137,25 @@ class Texts(unittest.TestCase):
             with self.assertRaisesRegex(nxd.InvalidArgument, "NUL"):
                 call()
         self.assertEqual(store.get("a"), b"1")
+
+    def test_peers_hear_of_options_of_a_context(self):
+        def join(rank):
+            try:
+                nxd.Context(store, rank, 2, **(bad if rank else {})).close()
+            except Exception as error:
+                failures[rank] = error
+
+        for bad, failure in (({"host_id": "a\0b"}, nxd.InvalidArgument),
+                             ({"transport": "pigeon"}, nxd.InvalidArgument),
+                             ({"colour": 1}, TypeError)):
+            store, failures = nxd.Store.local(), [None, None]
+            threads = [threading.Thread(target=join, args=(rank,)) for rank in range(2)]
+            for thread in threads:
+                thread.start()
+            for thread in threads:
+                thread.join()
+            self.assertIsInstance(failures[0], nxd.PeerLost)
+            self.assertIsInstance(failures[1], failure)
 
     def test_paths(self):
         """A file system's path need not be text."""
