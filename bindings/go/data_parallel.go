@@ -141,11 +141,11 @@ func NewDDP(c *Context, group *Group, parameters []Parameter, o DDPOptions) (*DD
 	return &DDP{own.New(p, raw.DDPDestroy, c, group, &memory), &memory}, nil
 }
 
-func copied(s []int64) []int64 {
+func copied[T any](s []T) []T {
 	if s == nil {
 		return nil
 	}
-	return append([]int64{}, s...)
+	return append([]T{}, s...)
 }
 
 // kept is what keeps memory where it is; nil for none.

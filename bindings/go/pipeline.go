@@ -82,6 +82,19 @@ func (s *stages) buffers(list unsafe.Pointer, values [][]Value, chunk int) []Buf
 	return out
 }
 
+// keptValues is a copy that the program's changes of its lists do not reach: callbacks get as many arrays, of
+// these shapes, as the library was told of.
+func keptValues(chunks [][]Value) [][]Value {
+	out := copied(chunks)
+	for i := range out {
+		out[i] = copied(out[i])
+		for j := range out[i] {
+			out[i][j].Shape = copied(out[i][j].Shape)
+		}
+	}
+	return out
+}
+
 func rawValues(s *raw.Scratch, chunks [][]Value) (*raw.PPValue, *uint64, error) {
 	var values []raw.PPValue
 	var counts []uint64
@@ -130,7 +143,7 @@ func NewPipeline(c *Context, stage Stage, inputs, outputs [][]Value, o PipelineO
 			return nil, rejectPipeline(c, err)
 		}
 	}
-	h := cgo.NewHandle(&stages{stage, inputs, outputs})
+	h := cgo.NewHandle(&stages{stage, keptValues(inputs), keptValues(outputs)})
 	callbacks := stageCallbacks(stage, h)
 	p, err := own.Get(c.Handle, func(p *raw.Context) (*raw.PP, error) {
 		return raw.PPCreateCallbacks(p, &options, in, nIn, out, nOut, &callbacks)
