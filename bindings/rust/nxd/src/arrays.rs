@@ -1,9 +1,10 @@
 //! Parameters and gradients in memory of the program's own, which a ddp and its optimizers share.
 use crate::element::{count, dlpack, reach, DType, Element};
-use crate::error::{invalid, Error, Result, Status};
+use crate::error::{invalid, told, Error, Result, Status};
 use nxd_sys as sys;
 use std::cell::{Cell, Ref, RefCell, RefMut};
-use std::os::raw::c_void;
+use std::os::raw::{c_char, c_void};
+use std::rc::Rc;
 
 /// Types that parameters may have.
 pub trait Float: Element {}
@@ -52,9 +53,8 @@ impl Memory {
 
     fn get<T: Float>(&self, name: &str) -> Result<Ref<'_, [T]>> {
         self.check::<T>(name)?;
-        let lock = self.lock.try_borrow().map_err(|_| in_use(name))?;
         // The lock stands for the memory.
-        Ok(Ref::map(lock, |_| unsafe {
+        Ok(Ref::map(self.lend(name)?, |_| unsafe {
             std::slice::from_raw_parts(self.data.get().cast::<T>(), self.count)
         }))
     }
@@ -64,6 +64,10 @@ impl Memory {
         Ok(RefMut::map(self.lock(name)?, |_| unsafe {
             std::slice::from_raw_parts_mut(self.data.get().cast::<T>(), self.count)
         }))
+    }
+
+    fn lend(&self, name: &str) -> Result<Ref<'_, ()>> {
+        self.lock.try_borrow().map_err(|_| in_use(name))
     }
 
     fn lock(&self, name: &str) -> Result<RefMut<'_, ()>> {
@@ -223,9 +227,6 @@ impl Array {
 /// The parameters of a ddp, in the order of use.
 pub(crate) struct Arrays(pub(crate) Vec<Array>);
 
-/// While it lives the library alone uses the memory.
-pub(crate) struct Locks<'a>(Vec<RefMut<'a, ()>>);
-
 impl Arrays {
     /// Descriptions of all parameters and of all gradients; they borrow shapes and strides.
     pub(crate) fn describe(&self) -> (Vec<sys::DLTensor>, Vec<sys::DLTensor>) {
@@ -233,13 +234,9 @@ impl Arrays {
         self.0.iter().map(|a| (of(a, &a.values), of(a, &a.gradient))).unzip()
     }
 
-    pub(crate) fn lock(&self) -> Result<Locks<'_>> {
-        let mut locks = Vec::with_capacity(2 * self.0.len());
-        for array in &self.0 {
-            locks.push(array.values.lock(&array.name)?);
-            locks.push(array.gradient.lock(&array.name)?);
-        }
-        Ok(Locks(locks))
+    /// While they live the library alone uses the memory.
+    fn lock(&self, part: impl Fn(&Array) -> &Memory) -> Result<Vec<RefMut<'_, ()>>> {
+        self.0.iter().map(|array| part(array).lock(&array.name)).collect()
     }
 
     /// Lets a call see other memory of a parameter, and keeps it once the call went well.
@@ -290,18 +287,57 @@ impl Arrays {
     }
 }
 
-/// Runs a call that uses the memory of arrays, if there are any, and ends their reduction.
+/// Runs a call that uses the memory of arrays, if there are any, and ends their reduction. Where the
+/// program has borrowed values, `tell` makes it fail on the peers, who are in it already or about to be.
+/// That may reduce gradients, and touches no value. A borrowed gradient is not told, since its reduction
+/// would come first.
 pub(crate) fn with_arrays<R>(
-    arrays: &Option<std::rc::Rc<Arrays>>,
+    arrays: &Option<Rc<Arrays>>,
+    tell: impl FnOnce(),
     call: impl FnOnce() -> Result<R>,
 ) -> Result<R> {
     let arrays = match arrays {
         Some(arrays) => arrays,
         None => return call(),
     };
-    let Locks(locks) = arrays.lock()?;
+    let gradients = arrays.lock(|array| &array.gradient)?;
+    let values = arrays.lock(|array| &array.values).map_err(|error| {
+        tell();
+        error
+    })?;
     let result = call()?;
-    drop(locks);
+    drop((gradients, values));
     arrays.bring_back();
     Ok(result)
+}
+
+/// While it lives nobody writes values.
+fn lend<'a>(all: impl IntoIterator<Item = &'a Rc<Arrays>>) -> Result<Vec<Ref<'a, ()>>> {
+    let arrays = all.into_iter().flat_map(|arrays| &arrays.0);
+    arrays.map(|array| array.values.lend(&array.name)).collect()
+}
+
+/// Runs a collective call that reads values. Where the program has borrowed them to write, `tell` makes it
+/// fail on the peers without a look at them.
+pub(crate) fn reading<'a, R>(
+    arrays: impl IntoIterator<Item = &'a Rc<Arrays>>,
+    tell: impl FnOnce(),
+    call: impl FnOnce() -> Result<R>,
+) -> Result<R> {
+    let lent = lend(arrays).map_err(|error| {
+        tell();
+        error
+    })?;
+    let result = call();
+    drop(lent);
+    result
+}
+
+/// The same of a call with a text, which is told by none.
+pub(crate) fn told_reading<'a, R>(
+    arrays: impl IntoIterator<Item = &'a Rc<Arrays>>,
+    text: &str,
+    call: impl Fn(*const c_char) -> Result<R>,
+) -> Result<R> {
+    reading(arrays, || drop(call(std::ptr::null())), || told(text, &call))
 }

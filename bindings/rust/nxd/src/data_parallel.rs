@@ -73,6 +73,16 @@ pub(crate) fn recovering<R>(
     outcome
 }
 
+/// A call at the end of a step. Options that no rank takes make it fail on all.
+pub(crate) fn finishing<R>(
+    arrays: &Option<Rc<Arrays>>,
+    options: &FinishOptions,
+    call: impl Fn(&FinishOptions) -> Result<R>,
+) -> Result<R> {
+    let none = FinishOptions { scale: f64::NAN, ..Default::default() };
+    with_arrays(arrays, || drop(call(&none.with_size())), || call(&options.with_size()))
+}
+
 fn reject(ctx: &Context, group: Option<&Group>, error: Error) -> Error {
     let why = error.message().to_string();
     let told = match group {
@@ -245,10 +255,12 @@ impl Ddp {
 
     /// Finishes the gradients with `zero_stage` 0 and gives their norm. Collective: tensor-,
     /// pipeline- and data-parallel groups.
+    ///
+    /// While values are borrowed on one rank it fails on all, there with `INVALID_STATE`. While
+    /// gradients are, it fails there alone, and the peers wait until that rank calls again.
     pub fn finish(&self, options: &FinishOptions) -> Result<f64> {
-        let options = options.with_size();
-        let outcome = with_arrays(&self.arrays, || {
-            get(|out| unsafe { sys::nxd_ddp_finish(self.as_raw(), &options, out) })
+        let outcome = finishing(&self.arrays, options, |options| {
+            get(|out| unsafe { sys::nxd_ddp_finish(self.as_raw(), options, out) })
         });
         recovering(&self.handle, &self.arrays, outcome)
     }

@@ -1,10 +1,10 @@
-use crate::arrays::{with_arrays, Arrays};
+use crate::arrays::{told_reading, with_arrays, Arrays};
 use crate::callback::{guard, release};
 use crate::checkpoint::Checkpoint;
-use crate::data_parallel::{recovering, Ddp, DdpHandle, FinishOptions};
+use crate::data_parallel::{finishing, recovering, Ddp, DdpHandle, FinishOptions};
 use crate::element::{DType, Element};
 use crate::error::{
-    c_string, check, check_abi, invalid, string, told, ParameterState, Result, Status,
+    c_string, check, check_abi, invalid, string, ParameterState, Result, Status,
 };
 use crate::object::{create, get, object, Owned};
 use nxd_sys as sys;
@@ -137,19 +137,23 @@ impl Optimizer {
 
     /// A training step's end: completes the gradients, clips, updates, and advances the step.
     /// Collective: tensor-, pipeline- and data-parallel groups.
+    ///
+    /// While values are borrowed on one rank it fails on all, there with `INVALID_STATE`. While
+    /// gradients are, it fails there alone, and the peers wait until that rank calls again.
     pub fn step(&mut self, options: &FinishOptions) -> Result<StepReport> {
-        let options = options.with_size();
         let mut report = StepReport::default();
-        self.with_arrays(|| {
-            check(unsafe { sys::nxd_optimizer_step(self.as_raw(), &options, &mut report) })
-        })?;
+        self.end_step(options, &mut report)?;
         Ok(report)
     }
 
-    /// A call that uses the arrays. After one that has failed, gradients that the library does not use are
-    /// the program's.
-    fn with_arrays<R>(&self, call: impl FnOnce() -> Result<R>) -> Result<R> {
-        let outcome = with_arrays(&self.kept.arrays, call);
+    fn end_step(&self, options: &FinishOptions, report: *mut StepReport) -> Result<()> {
+        self.recovering(finishing(&self.kept.arrays, options, |options| {
+            check(unsafe { sys::nxd_optimizer_step(self.as_raw(), options, report) })
+        }))
+    }
+
+    /// After a call that has failed, gradients that the library does not use are the program's.
+    fn recovering<R>(&self, outcome: Result<R>) -> Result<R> {
         match self.kept.ddp.upgrade() {
             Some(ddp) => recovering(&ddp, &self.kept.arrays, outcome),
             None => outcome,
@@ -159,15 +163,13 @@ impl Optimizer {
     /// The same without a report: the recorded device is not asked for the norm, so that the update
     /// runs, and fails, in `mark_step`.
     pub fn step_without_report(&mut self, options: &FinishOptions) -> Result<()> {
-        let options = options.with_size();
-        self.with_arrays(|| {
-            check(unsafe { sys::nxd_optimizer_step(self.as_raw(), &options, null_mut()) })
-        })
+        self.end_step(options, null_mut())
     }
 
     /// Updates from gradients that are finished, and advances the step.
     pub fn update(&mut self) -> Result<()> {
-        self.with_arrays(|| check(unsafe { sys::nxd_optimizer_update(self.as_raw()) }))
+        let update = || check(unsafe { sys::nxd_optimizer_update(self.as_raw()) });
+        self.recovering(with_arrays(&self.kept.arrays, || (), update))
     }
 
     /// Puts parameters, by names or patterns such as "*.bias", into a group of their own.
@@ -223,12 +225,14 @@ impl Optimizer {
 
     /// Writes the whole state as one safetensors file. Collective: tensor, data, pipeline groups.
     pub fn save(&self, path: &str) -> Result<()> {
-        told(path, |path| check(unsafe { sys::nxd_optimizer_save(self.as_raw(), path) }))
+        told_reading(&self.kept.arrays, path, |path| {
+            check(unsafe { sys::nxd_optimizer_save(self.as_raw(), path) })
+        })
     }
 
     /// The state as it is now becomes a file of a checkpoint. Collective: world.
     pub fn snapshot(&self, checkpoint: &Checkpoint, name: &str) -> Result<()> {
-        told(name, |name| {
+        told_reading(&self.kept.arrays, name, |name| {
             check(unsafe {
                 sys::nxd_optimizer_snapshot(self.as_raw(), checkpoint.as_raw(), name)
             })

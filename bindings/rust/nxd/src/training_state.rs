@@ -1,4 +1,4 @@
-use crate::arrays::Arrays;
+use crate::arrays::{reading, told_reading, Arrays};
 use crate::checkpoint::{text, Checkpoint};
 use crate::context::Context;
 use crate::data::DataLoader;
@@ -19,14 +19,16 @@ object! {
 pub struct TrainingState {
     // Released before the memory that it uses.
     handle: Owned<TrainingStateHandle>,
+    /// One without parts, of which no rank whose state has arrays can take a snapshot.
+    none: Owned<TrainingStateHandle>,
     arrays: Vec<Rc<Arrays>>,
 }
 
 impl TrainingState {
     /// A state without parts.
     pub fn new(ctx: &Context) -> Result<TrainingState> {
-        let handle = create(|out| unsafe { sys::nxd_training_state_create(ctx.as_raw(), out) })?;
-        Ok(TrainingState { handle, arrays: Vec::new() })
+        let make = || create(|out| unsafe { sys::nxd_training_state_create(ctx.as_raw(), out) });
+        Ok(TrainingState { handle: make()?, none: make()?, arrays: Vec::new() })
     }
 
     /// Adds an optimizer, as the file `name`.safetensors.
@@ -66,14 +68,14 @@ impl TrainingState {
     /// Saves all parts as the checkpoint of a step, and keeps the last so many; 0: all. Collective:
     /// world.
     pub fn save(&mut self, directory: &str, step: i64, keep_last: i32) -> Result<()> {
-        told(directory, |path| {
+        told_reading(&self.arrays, directory, |path| {
             check(unsafe { sys::nxd_training_state_save(self.as_raw(), path, step, keep_last) })
         })
     }
 
     /// The same in the background, while the program goes on. Collective: world.
     pub fn save_async(&mut self, directory: &str, step: i64, keep_last: i32) -> Result<()> {
-        told(directory, |path| {
+        told_reading(&self.arrays, directory, |path| {
             check(unsafe {
                 sys::nxd_training_state_save_async(self.as_raw(), path, step, keep_last)
             })
@@ -100,7 +102,10 @@ impl TrainingState {
 
     /// Puts all parts into a checkpoint that is being written. Collective: world.
     pub fn snapshot(&self, checkpoint: &Checkpoint) -> Result<()> {
-        check(unsafe { sys::nxd_training_state_snapshot(self.as_raw(), checkpoint.as_raw()) })
+        let take = |state: &TrainingStateHandle| {
+            check(unsafe { sys::nxd_training_state_snapshot(state.as_raw(), checkpoint.as_raw()) })
+        };
+        reading(&self.arrays, || drop(take(&self.none)), || take(&self.handle))
     }
 
     /// Loads all parts from a checkpoint that was opened. Collective: world.

@@ -229,6 +229,42 @@ fn memory_is_borrowed_by_one() {
     assert!(Array::new("negative", &[-1], vec![0f32; 3]).is_err());
 }
 
+/// A rank that has borrowed values makes the ends of steps and saves fail on all; then all go on.
+#[test]
+fn values_borrowed_on_one_rank() {
+    let path = std::env::temp_dir().join(format!("nxd-borrowed-{}", std::process::id()));
+    let path = path.to_str().unwrap();
+    on_ranks(2, |ctx| {
+        let rank = ctx.rank()?;
+        let ddp = make_ddp(&ctx, 0)?;
+        let rate = SgdOptions { learning_rate: 0.125, ..Default::default() };
+        let mut sgd = Optimizer::sgd(&ddp, &rate)?;
+        let refused = |error: Error| match rank {
+            0 => assert!(error.message().contains("rank 1"), "{}", error),
+            _ => assert_eq!(error.status(), Status::INVALID_STATE, "{}", error),
+        };
+        let w = &ddp.arrays()[0];
+        fill(&ddp)?;
+        let borrowed = (rank == 1).then(|| w.values::<f32>()).transpose()?;
+        refused(ddp.finish(&FinishOptions::default()).unwrap_err());
+        drop(borrowed);
+        fill(&ddp)?;
+        let borrowed = (rank == 1).then(|| w.values_mut::<f32>()).transpose()?;
+        refused(sgd.step(&FinishOptions::default()).unwrap_err());
+        refused(sgd.step_without_report(&FinishOptions::default()).unwrap_err());
+        refused(sgd.save(path).unwrap_err());
+        drop(borrowed);
+        sgd.step(&FinishOptions::default())?;
+        check_step(&ddp)?;
+        // To read values beside a reader is no harm.
+        let lent = w.values::<f32>()?;
+        sgd.save(path)?;
+        drop(lent);
+        ctx.finalize()
+    });
+    std::fs::remove_file(path).unwrap();
+}
+
 #[test]
 fn finished_before_the_update() {
     on_ranks(2, |ctx| {

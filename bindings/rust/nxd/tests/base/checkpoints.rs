@@ -4,10 +4,13 @@ use nxd::{
     FinishOptions, Optimizer, Result, Status, TrainingState,
 };
 
-fn adamw(ctx: &Context) -> Result<Optimizer> {
+fn ddp(ctx: &Context) -> Result<Ddp> {
     let arrays = vec![Array::new("w", &[4, 3], vec![1f32; 12])?];
-    let ddp = Ddp::over_arrays(ctx, None, arrays, &DdpOptions::default())?;
-    Optimizer::adamw(&ddp, &AdamwOptions::default())
+    Ddp::over_arrays(ctx, None, arrays, &DdpOptions::default())
+}
+
+fn adamw(ctx: &Context) -> Result<Optimizer> {
+    Optimizer::adamw(&ddp(ctx)?, &AdamwOptions::default())
 }
 
 #[test]
@@ -110,6 +113,38 @@ fn a_text_of_one_rank_fails_all() {
             assert!(error.message().contains(part), "{}", error);
         }
         drop(begun);
+        ctx.finalize()
+    });
+    std::fs::remove_dir_all(directory).unwrap();
+}
+
+/// The library reads no values that a rank may write meanwhile, and no rank waits for that one.
+#[test]
+fn values_borrowed_on_one_rank_fail_all() {
+    let directory = std::env::temp_dir().join(format!("nxd-rust-borrowed-{}", std::process::id()));
+    let root = directory.to_str().unwrap().to_string();
+    on_ranks(2, |ctx| {
+        let ddp = ddp(&ctx)?;
+        let rule = Optimizer::adamw(&ddp, &AdamwOptions::default())?;
+        let mut state = TrainingState::new(&ctx)?;
+        state.add_optimizer("optimizer", &rule)?;
+        let begun = Checkpoint::create(&ctx, &root, 1)?;
+        let own = ctx.rank()? == 1;
+        let values = own.then(|| ddp.arrays()[0].values_mut::<f32>()).transpose()?;
+        let ends = [
+            rule.snapshot(&begun, "a"),
+            state.save(&root, 2, 0),
+            state.save_async(&root, 2, 0),
+            state.snapshot(&begun),
+        ];
+        let wanted = if own { Status::INVALID_STATE } else { Status::INVALID_ARGUMENT };
+        for end in ends {
+            let error = end.unwrap_err();
+            assert_eq!(error.status(), wanted, "{}", error);
+        }
+        drop((values, begun));
+        ctx.world_group()?.barrier()?;
+        state.save(&root, 2, 0)?;
         ctx.finalize()
     });
     std::fs::remove_dir_all(directory).unwrap();
