@@ -89,8 +89,7 @@ ffi::Error row_backward(int64_t context, AnyBuffer x, AnyBuffer weight, AnyBuffe
 // Parameters, then their gradients. Each result has the memory of the argument in its place, so
 // that parameters are updated and gradients reduced where they lie. XLA may move them between
 // steps.
-ffi::Error optimizer_step(int64_t ddp, int64_t optimizer, ffi::RemainingArgs arrays,
-                          ffi::RemainingRets results) {
+ffi::Error bind(int64_t ddp, ffi::RemainingRets results) {
   const size_t count = results.size() / 2;
   for (size_t i = 0; i < count; ++i) {
     auto value = results.get<AnyBuffer>(i), grad = results.get<AnyBuffer>(count + i);
@@ -99,7 +98,18 @@ ffi::Error optimizer_step(int64_t ddp, int64_t optimizer, ffi::RemainingArgs arr
     const nxd_status_t status = nxd_ddp_rebind(handle<nxd_ddp_t>(ddp), i, &param, &sum);
     if (status != NXD_OK) return result_of(status);
   }
-  static_cast<void>(arrays);
+  return ffi::Error::Success();
+}
+
+ffi::Error optimizer_step(int64_t context, int64_t ddp, int64_t optimizer, ffi::RemainingArgs,
+                          ffi::RemainingRets results) {
+  ffi::Error bound = bind(ddp, results);
+  if (!bound.success()) {
+    // The peers wait in the step. This rank cannot reject it there, since the arrays of the step
+    // before may be gone.
+    nxd_context_abort(handle<nxd_context_t>(context));
+    return bound;
+  }
   return result_of(nxd_optimizer_step(handle<nxd_optimizer_t>(optimizer), nullptr, nullptr));
 }
 
@@ -131,6 +141,7 @@ XLA_FFI_DEFINE_HANDLER_SYMBOL(nxd_jax_row_linear_forward, row_forward, linear_fo
 XLA_FFI_DEFINE_HANDLER_SYMBOL(nxd_jax_row_linear_backward, row_backward, linear_backward());
 XLA_FFI_DEFINE_HANDLER_SYMBOL(nxd_jax_optimizer_step, optimizer_step,
                               ffi::Ffi::Bind()
+                                  .Attr<int64_t>("context")
                                   .Attr<int64_t>("ddp")
                                   .Attr<int64_t>("optimizer")
                                   .RemainingArgs()

@@ -65,6 +65,7 @@ class AdamW:
         """`params` become those of the group's first rank. [collective: data-parallel group]"""
         first = {name: np.array(value) for name, value in params.items()}
         sums = {name: np.zeros_like(value) for name, value in first.items()}
+        self.context = context
         self.ddp = nxd.Ddp.over_arrays(context, first, sums, zero_stage=1)
         self.optimizer = nxd.AdamW(self.ddp, **options)
         params.update((name, jax.numpy.array(value)) for name, value in first.items())
@@ -78,5 +79,6 @@ class AdamW:
         arrays = [params[name] for name in names] + [grads[name] for name in names]
         step = jax.ffi.ffi_call("nxd_optimizer_step", [like(a) for a in arrays],
                                 input_output_aliases={i: i for i in range(len(arrays))})
-        after = step(*arrays, ddp=address(self.ddp), optimizer=address(self.optimizer))
+        after = step(*arrays, context=address(self.context), ddp=address(self.ddp),
+                     optimizer=address(self.optimizer))
         return dict(zip(names, after))

@@ -51,6 +51,36 @@ with nxd.Context() as ctx:
     assert (y == 9).all(), y
     ctx.master_print("rejected on both ranks")
 END
+cat > "$work/unbound.py" << 'END'
+import pathlib
+import sys
+import time
+import jax
+import jax.numpy as jnp
+import nxd.core as nxd
+sys.path.append(sys.argv[1])
+import nxd_jax
+
+ctx, heard = nxd.Context(), pathlib.Path(sys.argv[2])
+params = {"w": jnp.ones((4, 3))}
+adamw = nxd_jax.AdamW(ctx, params)
+if ctx.rank == 1:
+    params = {"w": jnp.ones((4, 4))}  # which the ddp does not have
+try:
+    jax.block_until_ready(jax.jit(adamw.update)(params, params))
+except jax.errors.JaxRuntimeError as error:
+    assert ("UNAVAILABLE" if ctx.rank == 0 else "INVALID_ARGUMENT") in str(error), error
+else:
+    sys.exit("an array of another size was taken")
+if ctx.rank == 0:
+    heard.touch()
+while not heard.exists():  # its peer hears of it from the failed step, not from its end
+    time.sleep(0.01)
+ctx.close()
+END
 timeout 300 "$build/tools/nxdrun" -n 2 "$python" "$work/rejected.py" "$source/examples/jax" > "$work/log" 2>&1 ||
   { cat "$work/log"; exit 1; }
 grep "rejected on both ranks" "$work/log"
+
+timeout 300 "$build/tools/nxdrun" -n 2 "$python" "$work/unbound.py" "$source/examples/jax" "$work/heard" > "$work/log" 2>&1 ||
+  { cat "$work/log"; exit 1; }
