@@ -33,7 +33,19 @@ write_basic_package_version_file(${PROJECT_BINARY_DIR}/nxdConfigVersion.cmake
 install(FILES ${PROJECT_BINARY_DIR}/nxdConfig.cmake ${PROJECT_BINARY_DIR}/nxdConfigVersion.cmake
   DESTINATION ${nxd_package_dir} COMPONENT development)
 
-file(RELATIVE_PATH NXD_PREFIX_FROM_PC /${CMAKE_INSTALL_LIBDIR}/pkgconfig /)
+# A directory below the prefix is found from the place of the file, if that is below it too.
+if(IS_ABSOLUTE "${CMAKE_INSTALL_LIBDIR}")
+  set(NXD_PC_PREFIX ${CMAKE_INSTALL_PREFIX})
+else()
+  file(RELATIVE_PATH NXD_PC_PREFIX /${CMAKE_INSTALL_LIBDIR}/pkgconfig /)
+  set(NXD_PC_PREFIX "\${pcfiledir}/${NXD_PC_PREFIX}")
+endif()
+foreach(kind LIBDIR INCLUDEDIR)
+  set(NXD_PC_${kind} ${CMAKE_INSTALL_${kind}})
+  if(NOT IS_ABSOLUTE "${NXD_PC_${kind}}")
+    set(NXD_PC_${kind} "\${prefix}/${NXD_PC_${kind}}")
+  endif()
+endforeach()
 foreach(package nxd-core nxd)
   if(package STREQUAL nxd-core OR TARGET nxd)
     configure_file(pkgconfig/${package}.pc.in ${PROJECT_BINARY_DIR}/${package}.pc @ONLY)

@@ -63,6 +63,19 @@ int main(void) {
   return nxd_abi_version() == NXD_ABI_VERSION ? 0 : 1;
 }
 EOF
+# Places outside the prefix stay where they are.
+for outside in LIBDIR=/elsewhere/lib INCLUDEDIR=/elsewhere/include; do
+  cmake -S "$source" -B "$work/outside" -DNXD_BUILD_ENGINE=OFF -DNXD_BUILD_TESTS=OFF -DNXD_BUILD_EXAMPLES=OFF \
+    -DCMAKE_INSTALL_PREFIX=/own -DCMAKE_INSTALL_LIBDIR=lib -DCMAKE_INSTALL_INCLUDEDIR=include \
+    "-DCMAKE_INSTALL_$outside" > "$work/log" 2>&1 || { cat "$work/log"; exit 1; }
+  for entry in LIBDIR=/own/lib INCLUDEDIR=/own/include; do
+    name=${entry%%=*} place=${entry#*=}
+    [[ ${outside%%=*} != "$name" ]] || place=${outside#*=}
+    got=$(pkg-config --define-variable=pcfiledir=/own/lib/pkgconfig --variable="${name,,}" "$work/outside/nxd-core.pc")
+    [[ $(realpath -m "$got") == "$place" ]] || { echo "$outside: ${name,,} is $got, expected $place"; exit 1; }
+  done
+done
+
 programs=(core:nxd-core:nxd_core)
 ((engine)) && programs+=(engine:nxd:nxd)
 
