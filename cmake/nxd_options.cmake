@@ -5,10 +5,12 @@ target_compile_options(nxd_flags INTERFACE -Wall -Wextra -Wpedantic -Wconversion
 if(NXD_SANITIZE)
   # Tests themselves, targets with property nxd_is_test, are not checked for undefined behaviour: that
   # takes two fifths of the time to compile them.
-  string(REGEX REPLACE ",?undefined" "" of_tests ${NXD_SANITIZE})
+  string(REPLACE "," ";" of_tests ${NXD_SANITIZE})
+  list(REMOVE_ITEM of_tests undefined)
+  list(TRANSFORM of_tests PREPEND -fsanitize=)
   string(REPLACE "," "$<COMMA>" of_libraries ${NXD_SANITIZE})
   target_compile_options(nxd_flags INTERFACE -fno-omit-frame-pointer -fno-sanitize-recover=all
-    -fsanitize=$<IF:$<BOOL:$<TARGET_PROPERTY:nxd_is_test>>,${of_tests},${of_libraries}>)
+    "$<IF:$<BOOL:$<TARGET_PROPERTY:nxd_is_test>>,${of_tests},-fsanitize=${of_libraries}>")
   target_link_options(nxd_flags INTERFACE -fsanitize=${NXD_SANITIZE})
 endif()
 
