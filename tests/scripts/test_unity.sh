@@ -9,6 +9,8 @@ trap 'rm -rf "$work"' EXIT
 # shellcheck source=tests/scripts/lib.sh
 . "$(dirname "$0")/lib.sh"
 need_commands python3
+! grep -q '^NXD_UNITY:BOOL=\(ON\|1\|TRUE\|YES\)$' "$build/CMakeCache.txt" ||
+  skip "$build is built in such units itself" "give a build without NXD_UNITY"
 
 # unit DEFINE: writes UNIT.cpp with all sources of the boundary that are compiled with the definition,
 # and the command that reads it.
