@@ -2,6 +2,7 @@
 // hardware.
 #include <getopt.h>
 
+#include <algorithm>
 #include <cmath>
 #include <cstdio>
 #include <cstdlib>
@@ -80,6 +81,11 @@ void expect(bool holds, const Parts&... parts) {
   if (!holds) nxd::fail(NXD_ERROR_INTERNAL, parts...);
 }
 
+// The larger error; a NaN is the largest of all.
+double worse(double worst, double off) {
+  return std::isnan(off) ? INFINITY : std::max(worst, std::fabs(off));
+}
+
 std::string device(Session& session) { return session.client->description(); }
 
 // 8 by 8, against sums in double; with bf16 the operands are rounded before.
@@ -107,7 +113,7 @@ std::string product(Session& session, bool bf16) {
       double want = 0;
       for (size_t k = 0; k < 8; ++k)
         want += double{a.values[8 * i + k]} * double{b.values[8 * k + j]};
-      worst = std::max(worst, std::fabs(want - double{got[8 * i + j]}));
+      worst = worse(worst, want - double{got[8 * i + j]});
     }
   }
   // Eight terms below 1/4; a bf16 operand is off by 1/256 of itself at most.
@@ -271,7 +277,7 @@ std::string training(Session& session) {
     const auto execution = program->execute({&u, &v, &x}, nullptr);
     execution->wait();
     auto& outputs = execution->outputs();
-    worst = std::max(worst, std::fabs(double{values_of(outputs.at(2)).at(0)} / want - 1));
+    worst = worse(worst, double{values_of(outputs.at(2)).at(0)} / want - 1);
     u = std::move(outputs.at(0));
     v = std::move(outputs.at(1));
   }
@@ -289,8 +295,7 @@ std::string llama(Session& session) {
   const std::vector<double> losses = train_llama(true);
   double worst = 0;
   for (size_t i = 0; i < losses.size(); ++i) {
-    const double part = std::fabs(losses[i] / recorded_llama_losses()[i] - 1);
-    worst = std::isnan(part) ? INFINITY : std::max(worst, part);
+    worst = worse(worst, losses[i] / recorded_llama_losses()[i] - 1);
   }
   expect(worst < 1e-3, "losses are off by a part of ", worst, ", expected at most 0.001; ",
          "the compiler may round products to bf16, which NEURON_CC_FLAGS=--auto-cast=none stops");
