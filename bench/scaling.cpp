@@ -6,6 +6,8 @@
 #include <malloc.h>
 #include <unistd.h>
 
+#include <algorithm>
+#include <atomic>
 #include <barrier>
 #include <chrono>
 #include <cmath>
@@ -231,16 +233,17 @@ double group_bytes(int ranks) {
   return double(heap() - before);
 }
 
-void model(const Measured& flat, int flat_ranks, const Measured& hosts, int hosts_ranks,
-           double rate) {
+// Both were measured on so many ranks.
+void model(const Measured& flat, const Measured& hosts, int ranks, double rate) {
   const double largest = 65536;
   const double per_peer = (group_bytes(65536) - group_bytes(1024)) / (largest - 1024);
   std::printf("\nA group costs %.0f bytes of heap per member and rank before its first use.\n",
               per_peer);
   const auto log2_of = [](double n) { return std::ceil(std::log2(n)); };
   // Requests that do not depend on the number of ranks; each asks for half of its connections.
-  const double flat_fixed = flat.requests[kCreate] - log2_of(flat_ranks);
-  const double hosts_fixed = hosts.requests[kCreate] - log2_of(double(hosts_ranks) / kRanksPerHost);
+  const double flat_fixed = flat.requests[kCreate] - log2_of(ranks);
+  const double hosts_fixed =
+      hosts.requests[kCreate] - log2_of(std::max(1.0, double(ranks) / kRanksPerHost));
   std::printf("\n%-13s %7s %9s %10s %9s %9s %9s %10s %12s %10s\n", "model", "ranks", "req/rank",
               "req in all", "server s", "sockets", "MiB/rank", "agree B", "all-gather B", "look s");
   for (const int n : {1024, 8192, 65536}) {
@@ -283,11 +286,13 @@ int main(int argc, char** argv) {
       "Per rank: requests to the store, bytes of keys and values, ms (of the world) for creation, "
       "layout, 1st and 2nd all_reduce; then sockets, descriptors, threads, resident KiB.\n");
   Measured flat{}, hosts{};
+  int measured = 0;
   for (const bool over_tcp : {true, false}) {
     for (const auto& t : transports) {
       for (int ranks = 2; ranks <= largest; ranks *= 2) {
         const Setting setting{ranks, t.transport, over_tcp};
         const Measured m = measure(setting);
+        measured = ranks;
         print(t.name, setting, m);
         if (over_tcp && t.transport == NXD_TRANSPORT_GLOO) flat = m;
         if (over_tcp && t.transport == NXD_TRANSPORT_HIERARCHICAL) hosts = m;
@@ -302,6 +307,6 @@ int main(int argc, char** argv) {
     std::printf("Shared memory of %d ranks of a host: %.1f MiB\n", ranks,
                 double(nxd::ShmSegment::size_for(ranks)) / (1 << 20));
   }
-  model(flat, largest, hosts, largest, rate);
+  model(flat, hosts, measured, rate);
   return 0;
 }
