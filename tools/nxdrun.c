@@ -14,18 +14,43 @@ enum { kForwarded = 5 };
 static const int forwarded[kForwarded] = {SIGINT, SIGTERM, SIGHUP, SIGUSR1, SIGUSR2};
 
 enum { kNone, kOfTerminal, kOfProcess };
-static volatile sig_atomic_t received[kForwarded];
+
+/* Handlers alone write them, and others only while the signals are blocked. */
+static struct {
+  int sender; /* kNone: there is none to take */
+  pid_t process;
+  int64_t at;
+} received[kForwarded];
 
 /* In seconds, for ranks to save what they have: as torchrun and Slurm do. */
 static const int32_t default_grace = 30;
 
-/* The kernel itself sends the signals of a terminal's keys and of its end. */
+static int64_t now_ms(void) {
+  struct timespec now;
+  clock_gettime(CLOCK_MONOTONIC, &now);
+  return (int64_t)now.tv_sec * 1000 + now.tv_nsec / 1000000;
+}
+
+static int ends(int signal_number) { return signal_number == SIGINT || signal_number == SIGTERM; }
+
+/* The kernel itself sends the signals of a terminal's keys and of its end.
+ *
+ * timeout signals its child, and then its process group, where the child is again: two to end of
+ * one process within a second are one. */
 static void remember(int signal_number, siginfo_t* info, void* context) {
   (void)context;
   const int sender = info->si_code == SI_KERNEL ? kOfTerminal : kOfProcess;
-  for (int i = 0; i < kForwarded; ++i) {
-    if (forwarded[i] == signal_number && received[i] < sender) received[i] = sender;
+  const pid_t process = sender == kOfProcess ? info->si_pid : 0;
+  const int64_t now = now_ms();
+  int i = 0;
+  while (forwarded[i] != signal_number) ++i;
+  if (process && ends(signal_number) && received[i].process == process &&
+      now - received[i].at < 1000) {
+    return;
   }
+  if (received[i].sender < sender) received[i].sender = sender;
+  received[i].process = process;
+  received[i].at = now;
 }
 
 /* A signal that was ignored at the start stays so, here and in the ranks: nohup asks for that, and
@@ -95,12 +120,6 @@ static int parse(int argc, char** argv, nxd_spawn_options_t* options, int32_t* g
   return -1;
 }
 
-static int64_t now_ms(void) {
-  struct timespec now;
-  clock_gettime(CLOCK_MONOTONIC, &now);
-  return (int64_t)now.tv_sec * 1000 + now.tv_nsec / 1000000;
-}
-
 /* A terminal signals all processes of its group, ranks among them. They are not to have it twice: a
  * second Ctrl-C means more than the first to many programs. Its end is told to the
  * session's leader alone. */
@@ -126,20 +145,31 @@ typedef struct {
   int64_t killed_at;
 } end_t;
 
+/* The senders of signals that came since the last call. */
+static void take_received(int senders[kForwarded]) {
+  sigset_t all, before;
+  sigfillset(&all);
+  sigprocmask(SIG_BLOCK, &all, &before);
+  for (int i = 0; i < kForwarded; ++i) {
+    senders[i] = received[i].sender;
+    received[i].sender = kNone;
+  }
+  sigprocmask(SIG_SETMASK, &before, NULL);
+}
+
 /* Two that have come together are one. */
 static void take_signals(nxd_job_t* job, end_t* end) {
   const int had_one = end->ended_by != 0;
+  int senders[kForwarded];
+  take_received(senders);
   for (int i = 0; i < kForwarded; ++i) {
-    const int sender = received[i];
-    if (sender == kNone) continue;
-    received[i] = kNone;
-    const int ends = forwarded[i] == SIGINT || forwarded[i] == SIGTERM;
-    if (ends && had_one) {
+    if (senders[i] == kNone) continue;
+    if (ends(forwarded[i]) && had_one) {
       nxd_job_kill(job, SIGKILL);
       continue;
     }
-    forward(job, forwarded[i], sender);
-    if (!ends) continue;
+    forward(job, forwarded[i], senders[i]);
+    if (!ends(forwarded[i])) continue;
     end->ended_by = forwarded[i];
     end->killed_at = now_ms() + (int64_t)end->grace * 1000;
   }

@@ -39,12 +39,13 @@ NXD_API nxd_status_t nxd_spawn_options_init(nxd_spawn_options_t* options, size_t
  *  @since 0.1 */
 NXD_API nxd_status_t nxd_spawn(const nxd_spawn_options_t* options, nxd_job_t** out_job);
 
-/** [blocking] Waits until all processes have ended, or one has failed.
+/** [blocking] Waits until all processes have ended, and ends them when one has failed.
  *
- *  When one fails, the others are given a grace period to report and are then ended.
+ *  When one fails, the others have 3 seconds to report, get SIGTERM, and 2 seconds later SIGKILL.
+ *  A call whose time ends before they do returns TIMEOUT, and the next goes on with that.
  *  @param timeout_ms  0 asks once; negative waits without bound.
- *  @return NXD_OK (all ended with 0); PEER_LOST (one failed: rank and exit code in the message);
- *          TIMEOUT (still running: nothing was changed).
+ *  @return NXD_OK (all ended with 0); PEER_LOST (one failed, and all have ended: rank and exit
+ *          code in the message); TIMEOUT (some still run).
  *  @since 0.1 */
 NXD_API nxd_status_t nxd_job_wait(nxd_job_t* job, int64_t timeout_ms);
 

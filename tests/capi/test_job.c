@@ -147,6 +147,24 @@ static void crashing(void** state) {
   nxd_job_destroy(job);
 }
 
+/* One who waits in slices can still signal the others of a rank that has failed. */
+static void crashing_in_slices(void** state) {
+  (void)state;
+  nxd_job_t* job = start("crash", 2);
+  int32_t running = 1, code = 0;
+  while (running) {
+    OK(nxd_job_get_exit_code(job, 0, &running, &code));
+    usleep(1000);
+  }
+  REFUSED(nxd_job_wait(job, 0), NXD_ERROR_TIMEOUT,
+          "are being ended, for rank 0 of 2 was ended by signal 6");
+  OK(nxd_job_kill(job, SIGKILL));
+  REFUSED(nxd_job_wait(job, -1), NXD_ERROR_PEER_LOST, "rank 0 of 2 was ended by signal 6");
+  OK(nxd_job_get_exit_code(job, 1, &running, &code));
+  assert_int_equal(code, 128 + SIGKILL);
+  nxd_job_destroy(job);
+}
+
 static void destroyed(void** state) {
   (void)state;
   nxd_job_t* job = start("stubborn", 2);
@@ -577,6 +595,7 @@ int main(int argc, char** argv) {
       cmocka_unit_test(work),
       cmocka_unit_test(failing),
       cmocka_unit_test(crashing),
+      cmocka_unit_test(crashing_in_slices),
       cmocka_unit_test(destroyed),
       cmocka_unit_test(stopped),
       cmocka_unit_test(signalled),

@@ -95,7 +95,8 @@ func Spawn(options *SpawnOptions) (jobOut *Job, err error) {
 	return (*Job)(unsafe.Pointer(r.out_job)), TakeError(unsafe.Pointer(r.error))
 }
 
-// JobWait is nxd_job_wait. Waits until all processes have ended, or one has failed. [local]
+// JobWait is nxd_job_wait. Waits until all processes have ended, and ends them when one has failed.
+// [local]
 func JobWait(job *Job, timeoutMs int64) error {
 	return TakeError(unsafe.Pointer(C.nxdgo_job_wait((*C.nxd_job_t)(unsafe.Pointer(job)), C.int64_t(timeoutMs))))
 }

@@ -244,38 +244,67 @@ void Job::await_any_end(int64_t at_most_ms) const {
   supervisor_->await_end(static_cast<int>(std::clamp<int64_t>(at_most_ms, 0, 1000)));
 }
 
-void Job::fail_with(int rank) const {
+std::string Job::how_ended(int rank) const {
   const Process& process = ranks_[static_cast<size_t>(rank)];
-  throw Error(NXD_ERROR_PEER_LOST,
-              text("nxd_job_wait: rank ", rank, " of ", size(),
-                   process.by_signal ? " was ended by signal " : " ended with exit code ",
-                   process.by_signal ? process.exit_code - 128 : process.exit_code),
+  return text(" of ", size(),
+              process.by_signal ? " was ended by signal " : " ended with exit code ",
+              process.by_signal ? process.exit_code - 128 : process.exit_code);
+}
+
+void Job::fail_with(int rank) const {
+  throw Error(NXD_ERROR_PEER_LOST, text("nxd_job_wait: rank ", rank, how_ended(rank)),
               {rank, 0, "", "job_wait"});
 }
 
 void Job::wait(int64_t timeout_ms) {
   const Deadline deadline = Deadline::after_ms(timeout_ms < 0 ? INT64_MAX : timeout_ms);
-  while (reap() && first_failed_ < 0) {
+  while (reap()) {
+    const int64_t step_ms = first_failed_ < 0 ? INT64_MAX : go_on_ending();
     if (deadline.expired()) {
-      fail(NXD_ERROR_TIMEOUT, "nxd_job_wait: processes still run after ", timeout_ms, " ms");
+      fail(NXD_ERROR_TIMEOUT, "nxd_job_wait: processes still run after ", timeout_ms, " ms",
+           first_failed_ < 0
+               ? ""
+               : text(", and are being ended, for rank ", first_failed_, how_ended(first_failed_)));
     }
-    await_any_end(deadline.remaining_ms());
+    await_any_end(std::min(deadline.remaining_ms(), step_ms));
   }
-  if (first_failed_ < 0) return;
-  const int failed = first_failed_;
-  const Deadline grace = Deadline::after_ms(kReportGraceMs);
-  while (reap() && !grace.expired()) await_any_end(grace.remaining_ms());
-  end_all();
-  fail_with(failed);
+  if (first_failed_ >= 0) fail_with(first_failed_);
+}
+
+int64_t Job::go_on_ending() {
+  if (ending_ == Ending::kNot) {
+    ending_ = Ending::kReporting;
+    ending_until_ = Deadline::after_ms(kReportGraceMs);
+  }
+  if (ending_ == Ending::kReporting && ending_until_.expired()) {
+    terminate_all();
+    ending_ = Ending::kTerminated;
+    ending_until_ = Deadline::after_ms(kTermGraceMs);
+  }
+  if (ending_ == Ending::kTerminated && ending_until_.expired()) {
+    send_all(SIGKILL);
+    ending_ = Ending::kKilled;
+  }
+  return ending_ == Ending::kKilled ? INT64_MAX : ending_until_.remaining_ms();
+}
+
+void Job::send_all(int signal_number) const {
+  for (const Process& process : ranks_) {
+    if (process.running) send_signal(process.handle, process.pid, signal_number);
+  }
+}
+
+// A stopped process heeds SIGTERM only when it goes on.
+void Job::terminate_all() const {
+  send_all(SIGTERM);
+  send_all(SIGCONT);
 }
 
 void Job::kill(int signal_number) {
   check_argument(signal_number > 0 && signal_number < NSIG, "signal_number: expected 1 to ",
                  NSIG - 1, ", got ", signal_number);
   reap();
-  for (const Process& process : ranks_) {
-    if (process.running) send_signal(process.handle, process.pid, signal_number);
-  }
+  send_all(signal_number);
 }
 
 Job::Ended Job::exit_code(int rank) {
@@ -296,17 +325,10 @@ void Job::check_rank(int rank) const {
 
 void Job::end_all() {
   if (!reap()) return;
-  for (const Process& process : ranks_) {
-    if (!process.running) continue;
-    send_signal(process.handle, process.pid, SIGTERM);
-    // A stopped process heeds SIGTERM only when it goes on.
-    send_signal(process.handle, process.pid, SIGCONT);
-  }
+  terminate_all();
   const Deadline grace = Deadline::after_ms(kTermGraceMs);
   while (reap() && !grace.expired()) await_any_end(grace.remaining_ms());
-  for (const Process& process : ranks_) {
-    if (process.running) send_signal(process.handle, process.pid, SIGKILL);
-  }
+  send_all(SIGKILL);
   while (reap()) await_any_end(1000);
 }
 

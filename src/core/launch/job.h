@@ -32,7 +32,8 @@ class Job {
   ~Job();
 
   int size() const { return static_cast<int>(ranks_.size()); }
-  // PEER_LOST when a process failed, TIMEOUT when some still run. A negative timeout has no bound.
+  // PEER_LOST when a process failed and all have ended, TIMEOUT when some still run. A negative
+  // timeout has no bound. Calls go on with the end of the others where the last one left it.
   void wait(int64_t timeout_ms);
   void kill(int signal_number);
 
@@ -61,7 +62,11 @@ class Job {
   void ended(size_t rank, int exit_code, bool by_signal);
   bool reap();  // whether any process still runs
   void await_any_end(int64_t at_most_ms) const;
+  int64_t go_on_ending();  // takes the steps that are due; milliseconds to the next
+  void send_all(int signal_number) const;
+  void terminate_all() const;
   void end_all();
+  std::string how_ended(int rank) const;
   [[noreturn]] void fail_with(int rank) const;
 
   const Secret secret_ = Secret::random();
@@ -69,6 +74,9 @@ class Job {
   std::vector<Process> ranks_;
   std::optional<Supervisor> supervisor_;
   int first_failed_ = -1;
+  // How far the end of the others is when a process has failed.
+  enum class Ending { kNot, kReporting, kTerminated, kKilled } ending_ = Ending::kNot;
+  Deadline ending_until_ = Deadline::after_ms(0);
   std::latch started_{1}, over_{1};  // which take no memory, as a promise does to be broken
   std::thread parent_;               // of the supervisor
 };

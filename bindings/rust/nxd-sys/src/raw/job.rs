@@ -53,12 +53,13 @@ extern "C" {
     /// @since 0.1
     pub fn nxd_spawn(options: *const nxd_spawn_options_t, out_job: *mut *mut nxd_job_t) -> nxd_status_t;
 
-    /// [blocking] Waits until all processes have ended, or one has failed.
+    /// [blocking] Waits until all processes have ended, and ends them when one has failed.
     ///
-    /// When one fails, the others are given a grace period to report and are then ended.
+    /// When one fails, the others have 3 seconds to report, get SIGTERM, and 2 seconds later SIGKILL.
+    /// A call whose time ends before they do returns TIMEOUT, and the next goes on with that.
     /// @param timeout_ms  0 asks once; negative waits without bound.
-    /// @return NXD_OK (all ended with 0); PEER_LOST (one failed: rank and exit code in the message);
-    /// TIMEOUT (still running: nothing was changed).
+    /// @return NXD_OK (all ended with 0); PEER_LOST (one failed, and all have ended: rank and exit
+    /// code in the message); TIMEOUT (some still run).
     /// @since 0.1
     pub fn nxd_job_wait(job: *mut nxd_job_t, timeout_ms: i64) -> nxd_status_t;
 
