@@ -42,6 +42,9 @@ for option in '--ranks 4' '--batch 64' '--top 3' '--max-virtual 2'; do
   refuses 2 "${option% *} is of the search, and --zero asks for one layout" --zero "${arguments[@]}" "$config"
 done
 refuses 1 'No such file' "$work/missing.json"
+refuses 1 'sequence_length: expected at most 268435456, got 2147483647' --sequence 2147483647 "$config"
+refuses 1 'sequence_length: expected at most the 1024 positions of the model, got 1025' \
+  --sequence 1025 "$1/bench/configs/gpt2_124m.json"
 refuses 1 'world_size: expected 1 to 65536' --ranks 65537 "$config"
 refuses 1 '9 ranks and num_kv_heads 4 need num_heads of at least 12, got 8' --tp 9 "$config"
 refuses 1 'memory_bytes: expected at least' --memory 0.01 "$config"

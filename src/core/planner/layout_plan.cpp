@@ -51,6 +51,15 @@ void check_tensor_size(const nxd_plan_layout_t& layout, const ModelSizes& model)
 
 }  // namespace
 
+void check_sequence_length(const char* name, int32_t length, const ModelSizes& model) {
+  check_argument(length >= 1, name, ": expected at least 1, got ", length);
+  check_argument(length <= kMostTokens, name, ": expected at most ", kMostTokens, ", got ", length);
+  if (model.positions > 0) {
+    check_argument(length <= model.positions, name, ": expected at most the ", model.positions,
+                   " positions of the model, got ", length);
+  }
+}
+
 nxd_plan_layout_t read_plan_layout(const nxd_plan_layout_t& given, const ModelSizes& model) {
   nxd_plan_layout_t layout = given;
   fill(layout.tensor_parallel_size, "tensor_parallel_size");
@@ -59,8 +68,7 @@ nxd_plan_layout_t read_plan_layout(const nxd_plan_layout_t& given, const ModelSi
   fill(layout.virtual_size, "virtual_size");
   fill(layout.num_microbatches, "num_microbatches");
   fill(layout.microbatch_size, "microbatch_size");
-  check_argument(layout.sequence_length >= 1, "layout->sequence_length: expected at least 1, got ",
-                 layout.sequence_length);
+  check_sequence_length("layout->sequence_length", layout.sequence_length, model);
   check_argument(int64_t{layout.microbatch_size} * layout.sequence_length <= kMostTokens,
                  "layout: expected at most ", kMostTokens, " tokens in a microbatch, got ",
                  layout.microbatch_size, " sequences of ", layout.sequence_length);
@@ -79,11 +87,6 @@ nxd_plan_layout_t read_plan_layout(const nxd_plan_layout_t& given, const ModelSi
       layout.partition >= NXD_PP_PARTITION_DEFAULT && layout.partition <= NXD_PP_PARTITION_COST,
       "layout->partition: expected an NXD_PP_PARTITION_*, got ", layout.partition);
   check_argument(layout.reserved == 0, "layout->reserved: expected 0, got ", layout.reserved);
-  if (model.positions > 0) {
-    check_argument(layout.sequence_length <= model.positions,
-                   "layout->sequence_length: expected at most the ", model.positions,
-                   " positions of the model, got ", layout.sequence_length);
-  }
   check_tensor_size(layout, model);
   const PipelineShape shape{layout.pipeline_parallel_size, layout.virtual_size,
                             layout.num_microbatches};

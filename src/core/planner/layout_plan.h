@@ -9,6 +9,9 @@
 
 namespace nxd {
 
+// INVALID_ARGUMENT, which names the field, where no layout of the model can have the length.
+void check_sequence_length(const char* name, int32_t length, const ModelSizes& model);
+
 // A layout with its defaults filled in. INVALID_ARGUMENT names what does not divide, or is
 // out of range.
 nxd_plan_layout_t read_plan_layout(const nxd_plan_layout_t& given, const ModelSizes& model);

@@ -191,11 +191,10 @@ class PlanSearch {
   double fewest_bytes_ = std::numeric_limits<double>::infinity();
 };
 
-void check(const PlanSearchOptions& options) {
+void check(const PlanSearchOptions& options, const ModelSizes& model) {
   check_argument(options.world_size >= 1 && options.world_size <= kMostRanks,
                  "options->world_size: expected 1 to ", kMostRanks, ", got ", options.world_size);
-  check_argument(options.sequence_length >= 1,
-                 "options->sequence_length: expected at least 1, got ", options.sequence_length);
+  check_sequence_length("options->sequence_length", options.sequence_length, model);
   check_argument(options.batch_size >= 1 && options.batch_size <= INT32_MAX,
                  "options->batch_size: expected 1 to ", INT32_MAX, " sequences, got ",
                  options.batch_size);
@@ -209,7 +208,7 @@ void check(const PlanSearchOptions& options) {
 
 std::vector<FoundPlan> search_plans(const ModelSizes& model, const nxd_plan_machine_t& machine,
                                     const PlanSearchOptions& options, size_t count) {
-  check(options);
+  check(options, model);
   return PlanSearch(model, machine, options).best(count);
 }
 
