@@ -189,8 +189,10 @@ static size_t elements_of(const case_t* what) { return what->bytes / (what->is_b
 
 /* The expected element i of the result, and the number of elements. */
 static size_t result_elements(const case_t* what, int size) {
-  const size_t n = elements_of(what);
-  return what->operation == REDUCE_SCATTER ? n / (size_t)size : n;
+  const size_t n = elements_of(what), part = n / (size_t)size;
+  if (what->operation == REDUCE_SCATTER) return part;
+  const int has_parts = what->operation == ALL_GATHER || what->operation == ALL_TO_ALL;
+  return has_parts ? part * (size_t)size : n;
 }
 static float result_element(const case_t* what, size_t i, int rank, int size) {
   const size_t part = elements_of(what) / (size_t)size;

@@ -30,6 +30,9 @@ for row in gloo.values():
     if not (0 < least <= p50 <= p99 and int(row[8]) >= 12):
         sys.exit(f"no figures: {row}")
 PY
+# Three ranks do not divide the bytes.
+bench --ranks 3 --operations all_gather,all_to_all,reduce_scatter --contenders gloo --out "$work/three.tsv" > "$work/table" ||
+  { cat "$work/table"; exit 1; }
 if bench --contenders "nothing known" --out "$work/none.tsv" > "$work/refused" 2>&1; then
   echo "a contender that is not known was accepted"
   exit 1
