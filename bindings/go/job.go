@@ -41,8 +41,8 @@ func Spawn(o *SpawnOptions) (*Job, error) {
 }
 
 // Wait waits until all processes have ended with 0, or one has failed, which is PeerLost: the others
-// are then given some time and ended. When ctx is done before, Wait returns its error and changes
-// nothing.
+// are then given some time and ended. When ctx is done before, Wait returns its error, and another
+// Wait goes on.
 func (j *Job) Wait(ctx context.Context) error {
 	if ctx == nil || ctx.Done() == nil {
 		return own.Do(j.Handle, func(p *raw.Job) error { return raw.JobWait(p, -1) })
