@@ -91,7 +91,8 @@ static int compare(example_t* e) {
   for (size_t i = 0; i < kRows * kHidden; ++i) {
     sum += (double)got[i];
     largest = fmax(largest, fabs((double)want[i]));
-    difference = fmax(difference, fabs((double)got[i] - (double)want[i]));
+    const double off = fabs((double)got[i] - (double)want[i]);
+    difference = isnan(off) ? INFINITY : fmax(difference, off);
   }
   char line[200];
   snprintf(line, sizeof line,

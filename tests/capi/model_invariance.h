@@ -3,6 +3,7 @@
 
 #include <cstdlib>
 
+#include "support/larger_error.h"
 #include "support/model_support.h"
 
 #include "support/check.h"
@@ -235,7 +236,7 @@ inline void check_bf16(const ModelOracle& oracle, double growth = 1.5, double bo
   const auto distance = [&](const std::vector<double>& got) {
     double worst = 0;
     for (size_t i = 0; i < exact.size(); ++i) {
-      worst = std::max(worst, std::fabs(got[i] - exact[i]));
+      worst = larger_error(worst, got[i] - exact[i]);
     }
     return worst;
   };

@@ -111,7 +111,7 @@ void bf16(void**) {
     const std::vector<double> got = losses(layout);
     double worst = 0;
     for (size_t i = 0; i < exact.size(); ++i) {
-      worst = std::max(worst, std::fabs(got[i] - exact[i]));
+      worst = larger_error(worst, got[i] - exact[i]);
     }
     return worst;
   };

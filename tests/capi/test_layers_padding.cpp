@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <fstream>
 
+#include "support/larger_error.h"
 #include "support/temp_dir.h"
 #include "support/tensor.h"
 
@@ -224,7 +225,7 @@ void check_near(const std::string& what, const std::vector<double>& a, const std
                 double tolerance) {
   assert_int_equal(a.size(), b.size());
   double most = 0;
-  for (size_t i = 0; i < a.size(); ++i) most = std::fmax(most, std::fabs(a[i] - b[i]));
+  for (size_t i = 0; i < a.size(); ++i) most = larger_error(most, a[i] - b[i]);
   if (!(most <= tolerance * std::fmax(max_abs(b), 1e-3))) {
     fail_msg("%s: max difference %g of %g", what.c_str(), most, max_abs(b));
   }

@@ -6,6 +6,7 @@
 #include <iterator>
 
 #include "support/buffer_model.h"
+#include "support/larger_error.h"
 #include "support/temp_dir.h"
 
 #include "support/check.h"
@@ -88,7 +89,7 @@ std::vector<Trained> train_on_ranks(const Setting& setting, int steps,
 double worst_difference(const std::vector<double>& a, const std::vector<double>& b) {
   double worst = a.size() == b.size() ? 0 : INFINITY;
   for (size_t i = 0; i < std::min(a.size(), b.size()); ++i) {
-    worst = std::max(worst, std::fabs(a[i] - b[i]));
+    worst = larger_error(worst, a[i] - b[i]);
   }
   return worst;
 }

@@ -7,6 +7,7 @@
 #include "core/kernel_support.h"
 #include "core/kernels/float_gemm.h"
 #include "nxd.h"
+#include "support/larger_error.h"
 #include "support/sanitized.h"
 
 using namespace nxd;
@@ -119,7 +120,7 @@ void check_samples(const Case& c, uint64_t seed) {
       want += a[c.trans_a ? p * lda + i : i * lda + p] * b[c.trans_b ? j * ldb + p : p * ldb + j];
     }
     largest = std::max(largest, std::abs(want));
-    worst = std::max(worst, std::abs(out[i * ldc + j] - want));
+    worst = larger_error(worst, out[i * ldc + j] - want);
   }
   assert_true(worst <= test::tolerance(c.out, 5e-6) * largest);
   for (int64_t i = 0; i < c.m; i += 37) {
