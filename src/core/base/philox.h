@@ -31,8 +31,11 @@ class RandomSite {
   double normal(uint64_t index) const;    // mean 0, standard deviation 1
   uint16_t word16(uint64_t index) const;  // 16 random bits, for stochastic rounding
 
+  // INVALID_ARGUMENT where values of the distribution are not finite in a float dtype.
+  static void check_uniform(nxd_dtype_t dtype, double low, double high);
+  static void check_normal(nxd_dtype_t dtype, double mean, double deviation);
   // Values of the global indices first, first + 1, ..., first + count - 1. dtype is F32 or F64.
-  // Uniform values lie in [low, high).
+  // Uniform values lie in [low, high), as the dtype rounds these.
   void fill_uniform(nxd_dtype_t dtype, void* out, uint64_t first, size_t count, double low,
                     double high) const;
   void fill_normal(nxd_dtype_t dtype, void* out, uint64_t first, size_t count, double mean,

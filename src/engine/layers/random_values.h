@@ -10,7 +10,8 @@
 // site's of index i. dtype is a float; narrower ones than F32 are rounded from it.
 namespace nxd {
 
-// In [low, high): where rounding would give high, low.
+// In [low, high), as the dtype rounds these: where rounding would give high, the value below it.
+// Bounds, or values of a normal distribution, that the dtype does not have are INVALID_ARGUMENT.
 at::Tensor uniform_values(const RandomSite& site, std::vector<int64_t> sizes, at::ScalarType dtype,
                           double low, double high);
 at::Tensor normal_values(const RandomSite& site, std::vector<int64_t> sizes, at::ScalarType dtype,

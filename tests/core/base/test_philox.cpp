@@ -214,6 +214,13 @@ void test_bad_arguments(void**) {
   site.fill_uniform(NXD_DTYPE_F64, d, 0, 2, 0, 1.7e308);
   refused([&] { site.fill_normal(NXD_DTYPE_F32, f, 0, 2, 0, -1); }, "deviation");
   refused([&] { site.fill_normal(NXD_DTYPE_I32, f, 0, 2, 0, 1); }, "dtype");
+  refused([&] { site.fill_normal(NXD_DTYPE_F32, f, 0, 2, NAN, 1); }, "mean");
+  refused([&] { site.fill_normal(NXD_DTYPE_F32, f, 0, 2, 0, INFINITY); }, "deviation");
+  // Draws far from the mean would be infinite.
+  refused([&] { site.fill_normal(NXD_DTYPE_F32, f, 0, 2, -1e39, 1); }, "mean");
+  refused([&] { site.fill_normal(NXD_DTYPE_F32, f, 0, 2, 0, 1e38); }, "deviation");
+  refused([&] { site.fill_normal(NXD_DTYPE_F64, d, 0, 2, 1e308, 1e308); }, "deviation");
+  site.fill_normal(NXD_DTYPE_F32, f, 0, 2, 0, 3.9e37);
   refused([&] { site.fill_bernoulli(b, 0, 2, 1.5); }, "probability");
   refused([&] { site.fill_bernoulli(b, 0, 2, NAN); }, "probability");
   refused([&] { site.fill_bernoulli(nullptr, 0, 2, 0.5); }, "out");
