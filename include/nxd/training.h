@@ -74,7 +74,8 @@ NXD_API nxd_status_t nxd_training_state_add_module(nxd_training_state_t* state, 
  *  @param labels   [.., sequence] I64 each; NULL among them: no tokens.
  *  @param shifted  1: as models take them, whose first label of a row predicts nothing.
  *  @param[out] out_weights  num_labels; all 0 when no rank has a valid label.
- *  @return NXD_OK; INVALID_ARGUMENT; TIMEOUT; PEER_LOST.
+ *  @return the same on all ranks: NXD_OK; INVALID_ARGUMENT; UNSUPPORTED (a layout with context- or
+ *          expert-parallel ranks); TIMEOUT; PEER_LOST.
  *  @since 0.1 */
 NXD_API nxd_status_t nxd_loss_weights(nxd_context_t* ctx, nxd_tensor_t* const* labels,
                                       size_t num_labels, int64_t ignore_index, int32_t shifted,

@@ -2,6 +2,7 @@
 
 #include <ATen/ATen.h>
 
+#include "core/agree/agree.h"
 #include "core/world/trained_axes.h"
 #include "engine/device/device_tensor.h"
 #include "engine/ops/collectives.h"
@@ -9,18 +10,15 @@
 namespace nxd {
 namespace {
 
-// "" when labels can be counted.
-std::string rejection_of(const std::vector<at::Tensor>& labels) {
+void check_labels(const std::vector<at::Tensor>& labels) {
   for (size_t i = 0; i < labels.size(); ++i) {
     if (!labels[i].defined()) continue;
-    if (labels[i].scalar_type() != at::kLong) {
-      return text("labels[", i, "]: expected I64, got ", labels[i].scalar_type());
-    }
-    if (labels[i].is_meta())
-      return text("labels[", i, "]: expected values, got a tensor on the meta device");
-    if (labels[i].dim() == 0) return text("labels[", i, "]: expected [.., sequence], got a scalar");
+    check_argument(labels[i].scalar_type() == at::kLong, "labels[", i, "]: expected I64, got ",
+                   labels[i].scalar_type());
+    check_argument(!labels[i].is_meta(), "labels[", i,
+                   "]: expected values, got a tensor on the meta device");
+    check_argument(labels[i].dim() != 0, "labels[", i, "]: expected [.., sequence], got a scalar");
   }
-  return "";
 }
 
 int64_t count_valid(const at::Tensor& given, int64_t ignore_index, bool shifted) {
@@ -39,21 +37,32 @@ std::vector<double> loss_weights(const Context& context, const std::vector<at::T
   const auto layout = context.find_parallel();
   const auto data = layout ? layout->group(NXD_AXIS_DATA) : context.world();
   ProcessGroup& group = *data;
-  const std::string wrong = given.good() ? rejection_of(labels) : given.reason;
-  if (group.size() > 1) {
-    check_with_group(group, wrong.empty(), "loss_weights", wrong);
-  } else {
-    check_argument(wrong.empty(), wrong);
-  }
   std::vector<int64_t> counts;
   int64_t total = 0;
-  for (const at::Tensor& each : labels) {
-    counts.push_back(count_valid(each, ignore_index, shifted));
-    total += counts.back();
-  }
+  Proposal proposal(context.rank(), "loss_weights");
+  proposal.attempt([&] {
+    given.rethrow();
+    check_labels(labels);
+    for (const at::Tensor& each : labels) {
+      counts.push_back(count_valid(each, ignore_index, shifted));
+      total += counts.back();
+    }
+  });
+  const bool failed = !proposal.own().good();
+  // Labels on the recorded device would have been waited for.
+  if (failed && group.size() > 1) run_recorded_before("loss_weights");
+  int64_t sums[] = {total, failed ? 1 : 0};
   if (group.size() > 1) {
-    group.run(Call::all_reduce(&total, &total, 1, NXD_DTYPE_I64, NXD_REDUCE_SUM));
+    try {
+      group.run(Call::all_reduce(sums, sums, 2, NXD_DTYPE_I64, NXD_REDUCE_SUM));
+    } catch (const Error&) {
+      proposal.own().rethrow();
+      throw;
+    }
   }
+  // Only then do ranks meet once more, for the reason.
+  if (sums[1] != 0) agree({&group}, proposal);
+  total = sums[0];
   std::vector<double> weights;
   for (const int64_t count : counts) {
     weights.push_back(total == 0 ? 0 : static_cast<double>(count) / static_cast<double>(total));

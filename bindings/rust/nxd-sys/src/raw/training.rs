@@ -60,7 +60,8 @@ extern "C" {
     /// @param labels   [.., sequence] I64 each; NULL among them: no tokens.
     /// @param shifted  1: as models take them, whose first label of a row predicts nothing.
     /// @param[out] out_weights  num_labels; all 0 when no rank has a valid label.
-    /// @return NXD_OK; INVALID_ARGUMENT; TIMEOUT; PEER_LOST.
+    /// @return the same on all ranks: NXD_OK; INVALID_ARGUMENT; UNSUPPORTED (a layout with context- or
+    /// expert-parallel ranks); TIMEOUT; PEER_LOST.
     /// @since 0.1
     pub fn nxd_loss_weights(ctx: *mut nxd_context_t, labels: *const *mut nxd_tensor_t, num_labels: usize, ignore_index: i64, shifted: i32, out_weights: *mut f64) -> nxd_status_t;
 
