@@ -86,7 +86,7 @@ Part make_part(nxd_context_t* ctx, const Shape& shape, bool tied, bool keep_othe
   if (shape.pp == 1) return part;
   const int stage = stage_of(ctx);
   std::vector<std::shared_ptr<nxd::Parameter>> own;
-  for (const auto& [name, parameter] : nxd::all_parameter_names(*model->value)) {
+  for (const auto& [name, parameter, is_alias] : nxd::all_parameter_names(*model->value)) {
     if (is_local(name, stage)) own.push_back(parameter);
   }
   for (const auto& [name, parameter, is_alias] : nxd::named_parameters(*model->value)) {
