@@ -48,7 +48,7 @@ void initial_weights(void**) {
     // The root mean square of n draws lies within 5 / sqrt(2 n) of the deviation.
     const auto n = static_cast<double>(v.size() - (padded ? 64 : 0));
     const double got = norm(v) / std::sqrt(n);
-    if (std::fabs(got - 0.02) > 0.1 / std::sqrt(2 * n)) fail_msg("%s: %g", name.c_str(), got);
+    if (!(std::fabs(got - 0.02) <= 0.1 / std::sqrt(2 * n))) fail_msg("%s: %g", name.c_str(), got);
   }
 }
 

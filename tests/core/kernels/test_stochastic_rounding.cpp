@@ -104,7 +104,7 @@ void no_bias(void**) {
       sum += (up ? 1 : 0) - f;
       variance += f * (1 - f);
     }
-    if (std::fabs(sum) > 3 * std::sqrt(variance)) {
+    if (!(std::fabs(sum) <= 3 * std::sqrt(variance))) {
       fail_msg("sum of errors %g, standard deviation %g", sum, std::sqrt(variance));
     }
   };

@@ -18,7 +18,7 @@ using Values = std::vector<double>;
 void expect_close(const Values& got, const Values& want) {
   assert_int_equal(got.size(), want.size());
   for (size_t i = 0; i < want.size(); ++i) {
-    if (std::fabs(got[i] - want[i]) > 1e-13 * std::fabs(want[i])) {
+    if (!(std::fabs(got[i] - want[i]) <= 1e-13 * std::fabs(want[i]))) {
       fail_msg("value %zu: expected %.17g, got %.17g", i, want[i], got[i]);
     }
   }

@@ -28,7 +28,7 @@ nxd_lr_schedule_options_t schedule(nxd_lr_schedule_t kind, int64_t warmup, int64
 }
 
 void near(double got, double want) {
-  if (std::fabs(got - want) > 1e-15) fail_msg("expected %.17g, got %.17g", want, got);
+  if (!(std::fabs(got - want) <= 1e-15)) fail_msg("expected %.17g, got %.17g", want, got);
 }
 
 void by_formula(void**) {

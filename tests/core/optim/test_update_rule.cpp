@@ -38,7 +38,7 @@ CallbackRuleOptions custom() {
 }
 
 void near(double got, double want) {
-  if (std::fabs(got - want) > 1e-9) fail_msg("expected %.12g, got %.12g", want, got);
+  if (!(std::fabs(got - want) <= 1e-9)) fail_msg("expected %.12g, got %.12g", want, got);
 }
 
 using States = std::vector<std::string>;
