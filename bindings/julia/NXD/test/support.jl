@@ -37,6 +37,9 @@ function two_ranks(f; finalize = true, options...)
     map(fetch, tasks)
 end
 
+# A rank that failed where a test takes its values apart: shown as what it is.
+Base.indexed_iterate(e::NXDError, ::Int) = throw(e)
+
 "Waits until another thread has done something."
 function until(f)
     deadline = time() + limit_s
