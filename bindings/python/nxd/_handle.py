@@ -67,6 +67,7 @@ class Handle:
         pointer, self._pointer = self._pointer, None
         if pointer is not None and self._owner is None:
             ffi.release(pointer)
+            errors.raise_kept()
 
     def __reduce_ex__(self, protocol: Any) -> Any:
         # A copy would destroy the object a second time.

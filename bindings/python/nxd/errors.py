@@ -188,6 +188,13 @@ def failure(status: int) -> BaseException:
     return error
 
 
+def raise_kept() -> None:
+    """Raises what a callback has raised in a call that gives no status: Ctrl-C, when it waited."""
+    kept, _kept.exception = _kept.exception, None
+    if kept is not None:
+        raise kept
+
+
 def check(status: int) -> None:
     """Raises what a status other than OK stands for."""
     if status != 0:

@@ -9,7 +9,7 @@ from nxd._arrays import Buffer, buffer
 from nxd._handle import Handle, c_text, fill, get, owned, to_enum
 from nxd._raw import ErrorInfo
 from nxd.enums import DType, Reduce, Transport
-from nxd.errors import InvalidArgument, NxdError, check, info_from
+from nxd.errors import InvalidArgument, NxdError, check, info_from, raise_kept
 from nxd.raw import core, ffi
 
 
@@ -89,6 +89,7 @@ class Work(Handle):
         pointer, self._pointer = self._pointer, None
         if pointer is not None:
             self._end.close()
+            raise_kept()
 
     @property
     def done(self) -> bool:

@@ -151,11 +151,13 @@ class Interrupts(unittest.TestCase):
 
     def test_what_is_being_closed(self):
         """Ctrl-C comes when close() has waited for a work, or a Ddp's, which is destroyed once."""
-        works = ('context.world.receive(array, 1, wait=False)',
-                 'context.world.send(np.ones(1000, "f4"), 0)')
-        ddps = ('reducing(context, array)', 'reducing(context, np.ones(1000, "f4"), over)')
-        for ours, theirs in works, ddps:
-            with self.subTest(ours):
+        work, other = ('context.world.receive(array, 1, wait=False)',
+                       'context.world.send(np.ones(1000, "f4"), 0)')
+        ddp, its_other = 'reducing(context, array)', 'reducing(context, np.ones(1000, "f4"), over'
+        # Half a second later the wait has most likely asked for Ctrl-C itself.
+        for ours, theirs in ((work, other), (work, "time.sleep(0.5); " + other),
+                             (ddp, its_other + ")"), (ddp, its_other + ", 0.5)")):
+            with self.subTest(theirs):
                 self.close_interrupted(ours, theirs)
 
     def close_interrupted(self, ours, theirs):
@@ -168,9 +170,10 @@ def interrupt():
     closing.wait()
     time.sleep(0.1)  # most likely the main thread is outside of Python then
     os.kill(os.getpid(), signal.SIGINT)
-def reducing(context, grads, is_other=None):
+def reducing(context, grads, is_other=None, asked_s=0):
     ddp = nxd.Ddp.over_arrays(context, {{"w": np.zeros(1000, "f4")}}, {{"w": grads}})
     if is_other: interrupt()
+    time.sleep(asked_s)
     ddp.mark_ready("w")
     if is_other: is_other.wait()
     return ddp
