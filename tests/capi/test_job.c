@@ -15,6 +15,7 @@
 
 #include <cmocka.h>
 
+#include "support/command.h"
 #include "support/paths.h"
 #include "support/ranks.h"
 
@@ -402,74 +403,34 @@ static void cleared_environment(void** state) {
   assert_int_equal(status, 0);
 }
 
-/* Runs a command and gives its exit code and what it wrote. */
-static int run(const char* command, char* out, size_t cap) {
-  FILE* f = popen(command, "r");
-  const size_t size = fread(out, 1, cap - 1, f);
-  out[size] = '\0';
-  const int status = pclose(f);
-  return WIFEXITED(status) ? WEXITSTATUS(status) : -1;
-}
-
 static int occurrences(const char* text, const char* part) {
   int n = 0;
   for (; (text = strstr(text, part)); text += strlen(part)) ++n;
   return n;
 }
 
-#define NXDRUN "\"$NXDRUN\"" /* in a command of the shell */
-
 static void nxdrun(void** state) {
   (void)state;
   char command[2048], out[8192];
   snprintf(command, sizeof command, "NXD_TEST_PART=work " NXDRUN " -n 2 %s 2>&1", self);
-  const int code = run(command, out, sizeof out);
+  const int code = run_command(command, out, sizeof out);
   if (code != 0) fail_msg("exit code %d: %s", code, out);
   assert_int_equal(occurrences(out, "printed once\n"), 2); /* once in each world */
   snprintf(command, sizeof command, "NXD_TEST_PART=fail " NXDRUN " -n 2 %s 2>&1", self);
-  assert_int_equal(run(command, out, sizeof out), 37);
+  assert_int_equal(run_command(command, out, sizeof out), 37);
   assert_non_null(strstr(out, "rank 1"));
-  assert_int_equal(run(NXDRUN " --help", out, sizeof out), 0);
+  assert_int_equal(run_command(NXDRUN " --help", out, sizeof out), 0);
   assert_non_null(strstr(out, "usage"));
-  assert_int_equal(run(NXDRUN " -n zero true 2>&1", out, sizeof out), 2);
+  assert_int_equal(run_command(NXDRUN " -n zero true 2>&1", out, sizeof out), 2);
   assert_non_null(strstr(out, "zero"));
-  assert_int_equal(run(NXDRUN " 2>&1", out, sizeof out), 2);
-  assert_int_equal(run(NXDRUN " /nonexistent 2>&1", out, sizeof out), 127);
+  assert_int_equal(run_command(NXDRUN " 2>&1", out, sizeof out), 2);
+  assert_int_equal(run_command(NXDRUN " /nonexistent 2>&1", out, sizeof out), 127);
   /* A signal goes to the processes: the shell's trap answers it. */
   assert_int_equal(
-      run(NXDRUN " -n 1 sh -c 'trap \"exit 9\" USR1; kill -USR1 $(ps -o ppid= -p $PPID); "
-                 "while :; do sleep 0.1; done' 2>&1",
-          out, sizeof out),
+      run_command(NXDRUN " -n 1 sh -c 'trap \"exit 9\" USR1; kill -USR1 $(ps -o ppid= -p $PPID); "
+                         "while :; do sleep 0.1; done' 2>&1",
+                  out, sizeof out),
       9);
-}
-
-/* After SIGTERM a rank has some seconds to save what it has. One that does not end is killed. */
-static void nxdrun_ends_ranks(void** state) {
-  (void)state;
-  static const struct {
-    const char *options, *trap, *more;
-    int code;
-    const char* message;
-  } table[] = {
-      {"--grace 1", "", "", 137, "processes still run 1 s after signal 15, and are killed"},
-      {"", "sleep 2; exit 0", "", 0, ""},
-      /* A second one does not wait. More are sent, for two at once may count as one. */
-      {"--grace 3600", "", "while sleep 1; do kill -TERM $run; done; ", 137, "ended by signal 9"}};
-  for (size_t i = 0; i < sizeof table / sizeof *table; ++i) {
-    char command[2048], out[8192];
-    snprintf(command, sizeof command,
-             "timeout 60 " NXDRUN
-             " -n 1 %s sh -c 'trap \"%s\" TERM; "
-             "run=$(ps -o ppid= -p $PPID); kill -TERM $run; %swhile :; do sleep 0.1; done' 2>&1",
-             table[i].options, table[i].trap, table[i].more);
-    const int code = run(command, out, sizeof out);
-    if (code != table[i].code || !strstr(out, table[i].message)) {
-      fail_msg("%s: exit code %d: %s", command, code, out);
-    }
-  }
-  char out[512];
-  assert_int_equal(run(NXDRUN " --grace never true 2>&1", out, sizeof out), 2);
-  assert_non_null(strstr(out, "--grace: expected a number from 1 to 65536, got never"));
 }
 
 /* --- Programs that do not let anybody wait for their children --------------------------------- */
@@ -503,7 +464,7 @@ static void ignored_sigchld(void** state) {
     snprintf(command, sizeof command,
              "env --ignore-signal=CHLD NXD_TEST_PART=fail " NXDRUN " -n %d %s 2>&1", fails + 1,
              self);
-    assert_int_equal(run(command, out, sizeof out), fails ? 37 : 0);
+    assert_int_equal(run_command(command, out, sizeof out), fails ? 37 : 0);
   }
 }
 
@@ -529,7 +490,7 @@ static void killed_supervisor(void** state) {
   const int64_t pid = pid_of(job, 0);
   char command[128], out[64];
   snprintf(command, sizeof command, "ps -o ppid= -p %lld", (long long)pid);
-  assert_int_equal(run(command, out, sizeof out), 0);
+  assert_int_equal(run_command(command, out, sizeof out), 0);
   const pid_t supervisor = atoi(out);
   assert_true(supervisor > 1 && supervisor != getpid());
   assert_int_equal(kill(supervisor, SIGKILL), 0);
@@ -545,7 +506,7 @@ static void torchrun(void** state) {
            "NXD_TEST_PART=work timeout 100 /usr/bin/python3 -m torch.distributed.run --standalone "
            "--nproc_per_node 2 -r 9:1 -t 9:1 --no_python %s 2>&1",
            self);
-  const int code = run(command, out, sizeof out);
+  const int code = run_command(command, out, sizeof out);
   if (code != 0) fail_msg("exit code %d: %s", code, out);
   assert_int_equal(occurrences(out, "printed once"), 2);
 }
@@ -563,7 +524,7 @@ static void plain_environment(void** state) {
            "export NXD_TEST_PART=work WORLD_SIZE=2 MASTER_ADDR=localhost MASTER_PORT=%d\n"
            "RANK=1 LOCAL_RANK=1 %s 2>&1 & RANK=0 LOCAL_RANK=0 %s 2>&1 && wait $!",
            port, self, self);
-  const int code = run(command, out, sizeof out);
+  const int code = run_command(command, out, sizeof out);
   if (code != 0) fail_msg("exit code %d: %s", code, out);
   assert_int_equal(occurrences(out, "printed once\n"), 2);
 }
@@ -604,7 +565,6 @@ int main(int argc, char** argv) {
       cmocka_unit_test(environment),
       cmocka_unit_test(cleared_environment),
       cmocka_unit_test(nxdrun),
-      cmocka_unit_test(nxdrun_ends_ranks),
       cmocka_unit_test(plain_environment),
       cmocka_unit_test(ignored_sigchld),
       cmocka_unit_test(short_lived_thread),

@@ -1,5 +1,5 @@
 /* Signals that nxdrun gets: Ctrl-C of a terminal, the terminal's end, one that is ignored from the
- * start, several at once, and one that comes twice. Each rank has each of them once. */
+ * start, several at once, one that comes twice, of which each rank has each once, and SIGTERM. */
 #include <pty.h>
 #include <signal.h>
 #include <stdio.h>
@@ -9,6 +9,7 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "support/command.h"
 #include "support/paths.h"
 #include "support/ranks.h"
 
@@ -100,8 +101,7 @@ static void await_ready(const char* part, int terminal) {
 /* nxdrun with two ranks of this program, at a terminal of its own. It returns when both are ready.
  */
 static pid_t start(const char* part, int ignored, int* terminal) {
-  char nxdrun[4096];
-  snprintf(nxdrun, sizeof nxdrun, "%s/tools/nxdrun", nxd_test_binaries);
+  const char* nxdrun = getenv("NXDRUN");
   const pid_t child = forkpty(terminal, NULL, NULL, NULL);
   assert_true(child >= 0);
   if (child == 0) {
@@ -164,13 +164,45 @@ static void twice_by_one_process(void** state) {
   assert_int_equal(end_of(child, terminal), 0);
 }
 
+/* After SIGTERM a rank has some seconds to save what it has. One that does not end is killed. */
+static void ends_of_ranks(void** state) {
+  (void)state;
+  static const struct {
+    const char *options, *trap, *more;
+    int code;
+    const char* message;
+  } table[] = {
+      {"--grace 1", "", "", 137, "processes still run 1 s after signal 15, and are killed"},
+      {"", "sleep 2; exit 0", "", 0, ""},
+      /* A second one does not wait. More are sent, for two at once may count as one. */
+      {"--grace 3600", "", "while sleep 1; do kill -TERM $run; done; ", 137, "ended by signal 9"}};
+  for (size_t i = 0; i < sizeof table / sizeof *table; ++i) {
+    char command[2048], out[8192];
+    snprintf(command, sizeof command,
+             "timeout 60 " NXDRUN
+             " -n 1 %s sh -c 'trap \"%s\" TERM; "
+             "run=$(ps -o ppid= -p $PPID); kill -TERM $run; %swhile :; do sleep 0.1; done' 2>&1",
+             table[i].options, table[i].trap, table[i].more);
+    const int code = run_command(command, out, sizeof out);
+    if (code != table[i].code || !strstr(out, table[i].message)) {
+      fail_msg("%s: exit code %d: %s", command, code, out);
+    }
+  }
+  char out[512];
+  assert_int_equal(run_command(NXDRUN " --grace never true 2>&1", out, sizeof out), 2);
+  assert_non_null(strstr(out, "--grace: expected a number from 1 to 65536, got never"));
+}
+
 int main(void) {
   const char* part = getenv("NXD_TEST_PART");
   if (part && getenv("RANK")) return rank_of(part);
   assert_true(readlink("/proc/self/exe", self, sizeof self - 1) > 0);
+  char nxdrun[4096];
+  snprintf(nxdrun, sizeof nxdrun, "%s/tools/nxdrun", nxd_test_binaries);
+  setenv("NXDRUN", nxdrun, 1);
   const struct CMUnitTest tests[] = {
-      cmocka_unit_test(of_a_terminal), cmocka_unit_test(end_of_a_terminal),
+      cmocka_unit_test(of_a_terminal),          cmocka_unit_test(end_of_a_terminal),
       cmocka_unit_test(ignored_from_the_start), cmocka_unit_test(several_at_once),
-      cmocka_unit_test(twice_by_one_process)};
+      cmocka_unit_test(twice_by_one_process),   cmocka_unit_test(ends_of_ranks)};
   return cmocka_run_group_tests(tests, NULL, NULL);
 }
