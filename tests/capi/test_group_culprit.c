@@ -22,6 +22,7 @@ typedef struct {
   call_t call;
   int culprit;
   unsigned abort_after_us; /* 0: its array cannot be written to */
+  pthread_barrier_t* start;
 } fault_t;
 
 static nxd_status_t broadcast(nxd_group_t* world, float* array) {
@@ -61,8 +62,10 @@ static void run_rank(nxd_context_t* ctx, int rank, int size, void* arg) {
   NXD_TEST_OK(nxd_context_get_world_group(ctx, &world));
   float* array =
       mmap(NULL, kSize, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_POPULATE, -1, 0);
-  if (!NXD_TEST_CHECK(array != MAP_FAILED)) return;
+  if (array == MAP_FAILED) abort();
+  /* The culprit's abort would be met by ranks that are in a barrier of the group still. */
   NXD_TEST_OK(nxd_barrier(world));
+  pthread_barrier_wait(fault->start);
   if (rank != fault->culprit) {
     const nxd_status_t status = call_until_failure(world, fault, array);
     nxd_error_info_t info = {.struct_size = sizeof info};
@@ -88,14 +91,19 @@ static void run_fault(fault_t fault) {
   nxd_context_options_t options = NXD_CONTEXT_OPTIONS_INIT;
   options.transport = NXD_TRANSPORT_GLOO;
   options.timeout_ms = 30000;
+  pthread_barrier_t start;
+  assert_int_equal(pthread_barrier_init(&start, NULL, kRanks), 0);
+  fault.start = &start;
   nxd_test_run_ranks_with(&options, kRanks, 0, run_rank, &fault);
+  pthread_barrier_destroy(&start);
 }
 
 /* The ranks that send to the culprit are in the middle of a message to it, and of others. */
 static void fails_to_receive(void** state) {
   (void)state;
   for (int round = 0; round < kRounds; ++round) {
-    for (int culprit = 1; culprit < kRanks; ++culprit) run_fault((fault_t){broadcast, culprit, 0});
+    for (int culprit = 1; culprit < kRanks; ++culprit)
+      run_fault((fault_t){broadcast, culprit, 0, NULL});
   }
 }
 
@@ -106,7 +114,7 @@ static void aborts(void** state) {
   for (int round = 0; round < kRounds; ++round) {
     for (int i = 0; i < 3; ++i) {
       drawn = drawn * 1664525 + 1013904223;
-      run_fault((fault_t){calls[i], (round + i) % kRanks, 1 + (drawn >> 8) % 30000});
+      run_fault((fault_t){calls[i], (round + i) % kRanks, 1 + (drawn >> 8) % 30000, NULL});
     }
   }
 }

@@ -250,12 +250,14 @@ static void signals(nxd_context_t* ctx, int rank, int size, void* unused) {
     pthread_sigmask(SIG_BLOCK, &held, &before);
     NXD_TEST_OK(nxd_barrier_async(world, &work));
     NXD_TEST_OK(nxd_work_set_callback(work, look_at_signals, &seen));
-  }
-  NXD_TEST_OK(nxd_barrier(world));
-  if (rank != 0) {
-    for (int i = 0; i < 2; ++i) NXD_TEST_OK(nxd_barrier(world));
+    /* The other comes to the barrier now: the work had not ended before it had its callback. */
+    NXD_TEST_OK(nxd_send(world, &rank, 1, NXD_DTYPE_I32, 1, 0));
+  } else {
+    NXD_TEST_OK(nxd_receive(world, &rank, 1, NXD_DTYPE_I32, 0, 0));
+    for (int i = 0; i < 3; ++i) NXD_TEST_OK(nxd_barrier(world));
     return;
   }
+  NXD_TEST_OK(nxd_barrier(world));
   await_calls(&seen.calls, 1);
   nxd_work_destroy(work);
   NXD_TEST_CHECK(!pthread_equal(seen.calls.thread, pthread_self()));

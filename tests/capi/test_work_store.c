@@ -96,8 +96,8 @@ static void run_on(const char* host, const char* last_host, int size,
 
 static void run(int size, void (*fn)(nxd_context_t*, int, int)) { run_on(NULL, NULL, size, fn); }
 
-/* All ranks have started their first work. */
-static pthread_barrier_t started;
+/* All ranks have come as far as their test says. */
+static pthread_barrier_t all_have;
 
 /* The group's connections are made by its first work. */
 static nxd_work_t* start_first(nxd_context_t* ctx, int32_t* value) {
@@ -139,14 +139,18 @@ static void by_naming(nxd_context_t* ctx, int rank, int size) {
   static const char key[] = "\"awaited\":";
   char record[16384];
   size_t needed = 0;
-  usleep(250000);
-  NXD_TEST_OK(nxd_context_get_flight_record(ctx, record, sizeof record, &needed));
-  for (const char* at = record; (at = strstr(at, key)) != NULL; ++found) {
-    at += sizeof key - 1;
-    const int awaited = atoi(at);
-    NXD_TEST_CHECK(awaited >= 0 && awaited < size && awaited != rank);
+  /* Its own thread has to come as far as that. */
+  for (int tries = 0; found == 0 && tries < 30000; ++tries) {
+    usleep(10000);
+    NXD_TEST_OK(nxd_context_get_flight_record(ctx, record, sizeof record, &needed));
+    for (const char* at = record; (at = strstr(at, key)) != NULL; ++found) {
+      at += sizeof key - 1;
+      const int awaited = atoi(at);
+      NXD_TEST_CHECK(awaited >= 0 && awaited < size && awaited != rank);
+    }
   }
   NXD_TEST_CHECK(found > 0);
+  pthread_barrier_wait(&all_have); /* a call of any rank serves the others' works */
   NXD_TEST_OK(INSIDE(nxd_work_wait(work, -1)));
   NXD_TEST_CHECK(value == size * (size - 1) / 2);
   nxd_work_destroy(work);
@@ -174,7 +178,7 @@ static void by_other_calls(nxd_context_t* ctx, int rank, int size) {
 static void by_nobody(nxd_context_t* ctx, int rank, int size) {
   int32_t value = rank;
   nxd_work_t* work = start_first(ctx, &value);
-  pthread_barrier_wait(&started);
+  pthread_barrier_wait(&all_have); /* started their first work */
   usleep(150000);
   is_inside = 1;
   NXD_TEST_OK(nxd_context_abort(ctx));
@@ -196,7 +200,9 @@ static void test_testing(void** state) {
 }
 static void test_naming(void** state) {
   (void)state;
+  assert_int_equal(pthread_barrier_init(&all_have, NULL, 3), 0);
   run_on("one", "two", 3, by_naming);
+  pthread_barrier_destroy(&all_have);
 }
 static void test_other_calls(void** state) {
   (void)state;
@@ -204,9 +210,9 @@ static void test_other_calls(void** state) {
 }
 static void test_nobody(void** state) {
   (void)state;
-  assert_int_equal(pthread_barrier_init(&started, NULL, 2), 0);
+  assert_int_equal(pthread_barrier_init(&all_have, NULL, 2), 0);
   run(2, by_nobody);
-  pthread_barrier_destroy(&started);
+  pthread_barrier_destroy(&all_have);
 }
 
 int main(void) {

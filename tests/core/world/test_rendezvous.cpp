@@ -24,6 +24,7 @@
 #include "core/world/rendezvous.h"
 
 #include "support/check.h"
+#include "support/patience.h"
 #include "support/ranks.h"
 
 namespace {
@@ -347,7 +348,7 @@ void local_socket(void**) {
     nxd::TcpStore other(name, 0, 10000);
     store.set("key", "value");
     // Setting is not answered, so another connection may be served before.
-    const auto value = other.wait("key", nxd::Deadline::after_ms(10000));
+    const auto value = other.wait("key", nxd_test::patiently());
     assert_string_equal(value.value_or("").c_str(), "value");
     assert_int_equal(other.open_channel(1000)->add("n", 2), 2);
     assert_string_equal(other.server_host().c_str(), "");

@@ -29,6 +29,7 @@
 #include "support/paths.h"
 
 #include "support/check.h"
+#include "support/patience.h"
 
 namespace {
 
@@ -476,7 +477,7 @@ void no_descriptors(void**) {
   };
   const std::string words[] = {reason([] { nxd::is_local_address("127.0.0.1"); }),
                                reason([] { nxd::local_address_toward("127.0.0.1"); }), reason([] {
-                                 nxd::connect_tcp("127.0.0.1", 1, nxd::Deadline::after_ms(60000));
+                                 nxd::connect_tcp("127.0.0.1", 1, nxd_test::patiently());
                                })};
   ::setrlimit(RLIMIT_NOFILE, &old);
   for (const std::string& word : words) {

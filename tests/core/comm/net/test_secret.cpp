@@ -20,6 +20,7 @@
 #include "core/comm/net/connector.h"
 #include "core/comm/store/tcp_store.h"
 
+#include "support/patience.h"
 #include "support/rejection.h"
 
 #include "support/check.h"
@@ -147,7 +148,7 @@ void ranks_prove_themselves(void**) {
     assert_true(ends.near && ends.far);
     assert_true(::send(ends.near.get(), "data", 4, 0) == 4);
     char data[5] = "";
-    assert_true(nxd::receive_all(ends.far.get(), data, 4, Deadline::after_ms(20000)));
+    assert_true(nxd::receive_all(ends.far.get(), data, 4, nxd_test::patiently()));
     assert_string_equal(data, "data");
   }
   Connector zero("127.0.0.1", 0, secret), stranger("127.0.0.1", 1, another),
@@ -196,8 +197,7 @@ void relays_are_refused(void**) {
     if (::poll(&caller, 1, 20000) < 1) return;
     const Fd near(::accept4(listeners[0].get(), nullptr, nullptr, SOCK_CLOEXEC));
     if (!near) return;  // the test has ended
-    hand_on(near,
-            nxd::connect_tcp(address.host, std::stoi(address.port), Deadline::after_ms(20000)));
+    hand_on(near, nxd::connect_tcp(address.host, std::stoi(address.port), nxd_test::patiently()));
   });
   auto relayed = address, unproven = address;
   relayed.port = std::to_string(port);
@@ -214,19 +214,19 @@ void relays_are_refused(void**) {
 
 Fd come(const Connector& to) {
   const auto address = *nxd::PeerAddress::decode(to.peer_address());
-  return nxd::connect_tcp(address.host, std::stoi(address.port), Deadline::after_ms(20000));
+  return nxd::connect_tcp(address.host, std::stoi(address.port), nxd_test::patiently());
 }
 std::string hear(const Fd& fd, size_t size) {
   std::string words(size, '\0');
-  assert_true(nxd::receive_all(fd.get(), words.data(), size, Deadline::after_ms(20000)));
+  assert_true(nxd::receive_all(fd.get(), words.data(), size, nxd_test::patiently()));
   return words;
 }
 void say(const Fd& fd, const std::string& words) {
-  assert_true(nxd::send_all(fd.get(), words.data(), words.size(), Deadline::after_ms(20000)));
+  assert_true(nxd::send_all(fd.get(), words.data(), words.size(), nxd_test::patiently()));
 }
 bool is_let_go(const Fd& fd) {
   char byte;
-  return !nxd::receive_all(fd.get(), &byte, 1, Deadline::after_ms(20000));
+  return !nxd::receive_all(fd.get(), &byte, 1, nxd_test::patiently());
 }
 
 std::string hello_of(int from, int to) {
@@ -322,7 +322,7 @@ void stores_refuse_old_words(void**) {
   const nxd::Key key = Secret(kText).store_key();
   nxd::TcpStoreServer server("127.0.0.1", 0, key);
   const auto come_to = [&] {
-    return nxd::connect_tcp("127.0.0.1", server.port(), Deadline::after_ms(20000));
+    return nxd::connect_tcp("127.0.0.1", server.port(), nxd_test::patiently());
   };
   Hello hello;
   hello.has_secret = 1;
@@ -372,7 +372,7 @@ void stores_refuse_old_words(void**) {
     say(fd, words);
     // After what was answered before that word.
     char rest;
-    while (nxd::receive_all(fd.get(), &rest, 1, Deadline::after_ms(20000))) {
+    while (nxd::receive_all(fd.get(), &rest, 1, nxd_test::patiently())) {
     }
   }
   say(good, std::string(1, kGetNumKeys));

@@ -9,26 +9,33 @@
 #include "core/comm/store/tcp_store_server.h"
 
 #include "support/check.h"
+#include "support/patience.h"
 
 namespace nxd_test {
 
 using namespace nxd::tcp_store;
-using nxd::Deadline;
 using nxd::TcpStoreServer;
+
+// A server with these lets nobody go for being slow.
+inline TcpStoreServer::Limits patient_limits() {
+  TcpStoreServer::Limits limits;
+  limits.hello_ms = limits.turn_ms = limits.stall_ms = kPatienceMs;
+  return limits;
+}
 
 class Client {
  public:
   explicit Client(const TcpStoreServer& server, bool is_silent = false)
-      : fd_(nxd::connect_tcp("127.0.0.1", server.port(), Deadline::after_ms(10000))) {
+      : fd_(nxd::connect_tcp("127.0.0.1", server.port(), patiently())) {
     if (!is_silent) say(std::string(1, kValidate) + number(kMagic));
   }
 
   void say(const std::string& words) {
-    assert_true(nxd::send_all(fd_.get(), words.data(), words.size(), Deadline::after_ms(10000)));
+    assert_true(nxd::send_all(fd_.get(), words.data(), words.size(), patiently()));
   }
   std::string hear(size_t size) {
     std::string words(size, '\0');
-    assert_true(nxd::receive_all(fd_.get(), words.data(), size, Deadline::after_ms(10000)));
+    assert_true(nxd::receive_all(fd_.get(), words.data(), size, patiently()));
     return words;
   }
   // Nothing more has come, once what was asked before is answered.
@@ -40,7 +47,7 @@ class Client {
   // True if the server has closed the connection, or does so now. Skips what it has answered.
   bool is_let_go() {
     char byte;
-    while (nxd::receive_all(fd_.get(), &byte, 1, Deadline::after_ms(10000))) {
+    while (nxd::receive_all(fd_.get(), &byte, 1, patiently())) {
     }
     return true;
   }

@@ -30,7 +30,7 @@ namespace {
 using namespace nxd_test;
 
 void waits_end_with_the_last_key(void**) {
-  TcpStoreServer server("127.0.0.1", 0);
+  TcpStoreServer server("127.0.0.1", 0, std::nullopt, patient_limits());
   std::vector<Client> waiting;
   for (int i = 0; i < 40; ++i) waiting.emplace_back(server);
   Client setting(server);
@@ -52,7 +52,7 @@ void waits_end_with_the_last_key(void**) {
 }
 
 void waits_are_taken_back(void**) {
-  TcpStoreServer server("127.0.0.1", 0);
+  TcpStoreServer server("127.0.0.1", 0, std::nullopt, patient_limits());
   Client canceling(server), leaving(server), staying(server), setting(server);
   for (Client* client : {&canceling, &leaving, &staying}) {
     client->say(Client::wait({"key"}));
@@ -68,7 +68,7 @@ void waits_are_taken_back(void**) {
 
 // More than a connection holds: the rest goes out when the client reads.
 void answers_wait_for_a_slow_reader(void**) {
-  TcpStoreServer server("127.0.0.1", 0);
+  TcpStoreServer server("127.0.0.1", 0, std::nullopt, patient_limits());
   Client slow(server), other(server);
   const std::string large(size_t{3} << 20, 'x');
   other.say(Client::set("large", large));
@@ -83,7 +83,7 @@ void answers_wait_for_a_slow_reader(void**) {
 
 // Requests in pieces, and one that is none.
 void words_in_pieces(void**) {
-  TcpStoreServer server("127.0.0.1", 0);
+  TcpStoreServer server("127.0.0.1", 0, std::nullopt, patient_limits());
   Client client(server), rude(server);
   const std::string words = Client::set("key", "value") + Client::get("key");
   for (const char c : words) {
@@ -101,7 +101,7 @@ void words_in_pieces(void**) {
 
 // A request counts although its client left right behind it: the server reads both at once.
 void last_words(void**) {
-  TcpStoreServer server("127.0.0.1", 0);
+  TcpStoreServer server("127.0.0.1", 0, std::nullopt, patient_limits());
   constexpr size_t kRead = 8192;  // of one client at a time
   for (int i = 0; i < 100; ++i) {
     Client leaving(server);
@@ -120,7 +120,7 @@ void last_words(void**) {
 // Requests that all came before the first was answered, with more answers than a client may have
 // unread.
 void many_answers_at_once(void**) {
-  TcpStoreServer server("127.0.0.1", 0);
+  TcpStoreServer server("127.0.0.1", 0, std::nullopt, patient_limits());
   Client client(server);
   const std::string value(2000, 'x');
   client.say(Client::set("key", value));
@@ -133,7 +133,7 @@ void many_answers_at_once(void**) {
 
 // A greeting of another protocol, and one without the secret that there is.
 void greetings(void**) {
-  TcpStoreServer open("127.0.0.1", 0);
+  TcpStoreServer open("127.0.0.1", 0, std::nullopt, patient_limits());
   Client stranger(open, true), impostor(open), known(open);
   stranger.say(std::string(1, kValidate) + Client::number(kMagic + 1));
   assert_true(stranger.is_let_go());
@@ -143,7 +143,7 @@ void greetings(void**) {
   assert_true(impostor.is_let_go());
   known.hears_nothing();
 
-  TcpStoreServer closed("127.0.0.1", 0, nxd::Secret::random().store_key());
+  TcpStoreServer closed("127.0.0.1", 0, nxd::Secret::random().store_key(), patient_limits());
   Client without(closed);
   without.say(std::string(1, kHello) + Client::number(Hello()));
   assert_true(without.hear(1) == std::string(1, char{kWantsSecret}));
@@ -179,7 +179,7 @@ void other_users(void**) {
 // A sum goes on at the other end of its range. A client that adds to a word gets an error, or is
 // disconnected as by torch.
 void adds(void**) {
-  TcpStoreServer server("127.0.0.1", 0);
+  TcpStoreServer server("127.0.0.1", 0, std::nullopt, patient_limits());
   Client client(server), torch(server);
   client.say(Client::add(kAdd, "sum", INT64_MAX) + Client::add(kAdd, "sum", 2));
   assert_true(client.hear(8) == Client::number(INT64_MAX));
@@ -195,7 +195,7 @@ void adds(void**) {
 }
 
 void stops_in_a_flood(void**) {
-  TcpStoreServer server("127.0.0.1", 0);
+  TcpStoreServer server("127.0.0.1", 0, std::nullopt, patient_limits());
   std::vector<Client> clients;
   for (int i = 0; i < 4; ++i) clients.emplace_back(server);
   std::vector<std::thread> floods;
@@ -275,7 +275,7 @@ void refuses_at_the_head(void**) {
 
 // Many small pieces of one large request.
 void drips(void**) {
-  TcpStoreServer server("127.0.0.1", 0);
+  TcpStoreServer server("127.0.0.1", 0, std::nullopt, patient_limits());
   Client dripping(server), other(server);
   constexpr uint64_t kPairs = 100000;
   std::string words = std::string(1, kMultiSet) + Client::number(kPairs);
@@ -293,7 +293,7 @@ void drips(void**) {
 
 bool answers(const char* host, const TcpStoreServer& at) {
   try {
-    return static_cast<bool>(nxd::connect_tcp(host, at.port(), Deadline::after_ms(0)));
+    return static_cast<bool>(nxd::connect_tcp(host, at.port(), nxd::Deadline::after_ms(0)));
   } catch (const nxd::Error&) {
     return false;
   }
