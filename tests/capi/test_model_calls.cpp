@@ -258,7 +258,7 @@ void interrupted_making(void**) {
 // A rank that leaves in the middle is an error on the others, soon.
 void lost_peer(void**) {
   nxd_context_options_t options = NXD_CONTEXT_OPTIONS_INIT;
-  options.timeout_ms = 3000;
+  options.timeout_ms = 60000;
   nxd_test_run_ranks_with(
       &options, 2, 2,
       [](nxd_context_t* ctx, int rank, int, void*) {

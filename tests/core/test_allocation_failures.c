@@ -83,7 +83,7 @@ static void attempt(const attempt_t* a, report_t* report) {
   run_program(a->program, kRetryTimeoutMs, path, report->retry);
   report->after = resource_snapshot();
   /* The kernel may count a thread for a moment after it was joined. */
-  for (int i = 0; i < 2000 && report->after.threads > report->before.threads; ++i) {
+  for (int i = 0; i < 60000 && report->after.threads > report->before.threads; ++i) {
     usleep(1000);
     report->after = resource_snapshot();
   }

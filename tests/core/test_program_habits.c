@@ -27,7 +27,7 @@ static int standard_descriptors(void) {
 
 /* Each thread's opening of a file may take such a place for a moment; none keeps it. */
 static int keeps_standard_descriptors(void) {
-  for (int i = 0; i < 10000; ++i) {
+  for (int i = 0; i < 60000; ++i) {
     if (standard_descriptors() == 0) return 0;
     usleep(1000);
   }
@@ -160,7 +160,7 @@ static void join_two(lone_t* lone) {
 
 /* A zombie's file of what it has mapped is empty. */
 static void wait_for_first_thread(void) {
-  for (int i = 0, mapped = 1; mapped && i < 5000; ++i) {
+  for (int i = 0, mapped = 1; mapped && i < 60000; ++i) {
     FILE* maps = fopen("/proc/self/maps", "r");
     mapped = maps && fgetc(maps) != EOF;
     if (maps) fclose(maps);

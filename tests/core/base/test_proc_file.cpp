@@ -31,7 +31,7 @@ pid_t child_without_first_thread(void* (*other)(void*), void* argument) {
 }
 
 bool wait_for_zombie(pid_t pid) {
-  for (int i = 0; i < 5000; ++i) {
+  for (int i = 0; i < 60000; ++i) {
     const std::string status = read_proc("/proc/" + std::to_string(pid) + "/status").value_or("");
     if (status.find("State:\tZ") != std::string::npos) return true;
     ::usleep(1000);

@@ -21,7 +21,7 @@ int threads() {
 
 // A thread that has ended may stay in /proc a moment longer.
 int threads_become(int expected) {
-  for (int i = 0; i < 1000 && threads() != expected; ++i) usleep(10000);
+  for (int i = 0; i < 6000 && threads() != expected; ++i) usleep(10000);
   return threads();
 }
 

@@ -129,7 +129,7 @@ void processes_without_their_first_thread(void**) {
   char address[128] = "", target[128];
   assert_true(::read(told[0], address, sizeof address - 1) > 0);
   const std::string link = "/proc/" + std::to_string(child) + "/fd/" + std::to_string(told[1]);
-  for (int i = 0; i < 5000; ++i) {
+  for (int i = 0; i < 60000; ++i) {
     if (::readlink(link.c_str(), target, sizeof target) < 0) break;
     ::usleep(1000);
   }

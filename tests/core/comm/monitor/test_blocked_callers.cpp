@@ -75,21 +75,22 @@ void threads(void**) {
 
 // A thread that makes no calls any more is waited for no longer than this.
 void idle_threads(void**) {
+  constexpr int64_t kIdleMs = 2000;
   BlockedCallers callers;
   const int call = 0;
   Thread other;
   other.tell([&] { callers.enter(); });
   callers.enter();
   callers.begin_wait(&call, 1);
-  assert_false(callers.waits(300).has_value());
-  std::this_thread::sleep_for(std::chrono::milliseconds(400));
+  assert_false(callers.waits(kIdleMs).has_value());
+  std::this_thread::sleep_for(std::chrono::milliseconds(kIdleMs + 500));
   other.tell([&] { callers.enter(); });
-  assert_false(callers.waits(300).has_value());
-  std::this_thread::sleep_for(std::chrono::milliseconds(400));
-  assert_true(callers.waits(300).has_value());
+  assert_false(callers.waits(kIdleMs).has_value());
+  std::this_thread::sleep_for(std::chrono::milliseconds(kIdleMs + 500));
+  assert_true(callers.waits(kIdleMs).has_value());
   // It comes back to its work.
   other.tell([&] { const BlockedCallers::Behalf work(callers); });
-  assert_false(callers.waits(300).has_value());
+  assert_false(callers.waits(kIdleMs).has_value());
   callers.end_wait(&call);
 }
 
