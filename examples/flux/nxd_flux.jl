@@ -47,13 +47,28 @@ function Zero1(ctx, weights::NamedTuple; placements, bucket_bytes = 0, options..
     Zero1(ddp, adamw(ddp; options...))
 end
 
-"Updates the weights where they are, by gradients wherever Zygote has put them."
+"""
+Updates the weights where they are, by gradients wherever Zygote has put them. Where one rank lacks a
+weight's, or has one of another size, the step fails on all.
+"""
 function update!(o::Zero1, gradients::NamedTuple)
-    # Copies: Zygote may give two weights one array, which would be reduced twice.
-    kept = [Array(g) for g in values(gradients)]
-    for (i, g) in reverse(collect(enumerate(kept)))
-        NXD.rebind!(o.ddp, i - 1, nothing, g)
-        NXD.mark_ready!(o.ddp, i - 1)
+    try
+        # Copies: Zygote may give two weights one array, which would be reduced twice.
+        kept = [Array(g) for g in values(gradients)]
+        length(kept) == length(o.ddp) ||
+            throw(DimensionMismatch("expected $(length(o.ddp)) gradients, got $(length(kept))"))
+        for (i, g) in reverse(collect(enumerate(kept)))
+            NXD.rebind!(o.ddp, i - 1, nothing, g)
+            NXD.mark_ready!(o.ddp, i - 1)
+        end
+    catch
+        # The peers are in the step, or come to it. One with a factor that no rank takes fails on all of
+        # them; it uses the gradients bound last, which the ddp keeps.
+        try
+            step!(o.optimizer; scale = NaN)
+        catch
+        end
+        rethrow()
     end
     step!(o.optimizer)
 end

@@ -76,7 +76,12 @@ class AdamW:
         Called in a jitted function that donates them, it writes them where they are.
         """
         names = self.ddp.names
-        arrays = [params[name] for name in names] + [grads[name] for name in names]
+        try:
+            arrays = [params[name] for name in names] + [grads[name] for name in names]
+        except KeyError:
+            # The peers are in the step, or come to it, as where nxd_jax.cpp cannot bind an array.
+            self.context.abort()
+            raise
         step = jax.ffi.ffi_call("nxd_optimizer_step", [like(a) for a in arrays],
                                 input_output_aliases={i: i for i in range(len(arrays))})
         after = step(*arrays, context=address(self.context), ddp=address(self.ddp),

@@ -3,6 +3,8 @@ whose state is divided over the ranks, with gradients that are reduced during th
 with any torch: the library needs none of its own, and shares memory with torch alone.
 """
 
+import math
+
 import torch
 
 import nxd.core as nxd
@@ -73,6 +75,7 @@ class Zero1:
                                        bucket_bytes=bucket_bytes)
         self.optimizer = nxd.AdamW(self.ddp, **options)
         self._marked = set()
+        self._failure = None
         self._kept = []
         for name, parameter in self.parameters.items():
             # The node that accumulates into .grad; its hook runs once the gradient is there.
@@ -82,19 +85,42 @@ class Zero1:
 
     def _hook(self, name, parameter):
         def ready(*_):
-            self.ddp.rebind(name, grad=parameter.grad)
+            try:
+                self.ddp.rebind(name, grad=parameter.grad)
+            except Exception as error:
+                # The backward pass goes on, which peers may share; step() raises it on all ranks.
+                self._failure = self._failure or error
+                return
             self.ddp.mark_ready(name)
             self._marked.add(name)
         return ready
 
-    def step(self, **options):
+    def _bind_unmarked(self):
+        failure, self._failure = self._failure, None
+        if failure is not None:
+            raise failure
         for name in self.parameters.keys() - self._marked:
             # Other ranks may have used it: their sum needs a place here.
             parameter = self.parameters[name]
             parameter.grad = torch.zeros_like(parameter)
             self.ddp.rebind(name, grad=parameter.grad)
             self.ddp.mark_unused(name)
-        self._marked.clear()
+
+    def step(self, **options):
+        """Where a gradient of one rank cannot be bound, such as a sparse one, the step fails on all.
+        The gradients of that step are lost: zero_grad and another backward pass make new ones."""
+        try:
+            self._bind_unmarked()
+        except Exception:
+            # The peers are in the step, or come to it. One with a factor that no rank takes fails on
+            # all of them; it uses the gradients bound last, which the ddp keeps.
+            try:
+                self.optimizer.step(scale=math.nan)
+            except nxd.NxdError:
+                pass
+            raise
+        finally:
+            self._marked.clear()
         return self.optimizer.step(**options)
 
     def zero_grad(self):

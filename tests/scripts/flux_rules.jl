@@ -71,6 +71,17 @@ function main(tp)
             all_reduce!(ranks, total)
             master_print(ctx, "step ", step, " loss ", round(total[1]; digits = 6))
         end
+        # A gradient that one rank lacks is an error on all, and a next step goes well.
+        _, gradients = loss_and_gradients(ctx, w, x, labels)
+        lacking = rank_in(ctx) == 1 ? merge(gradients, (b1 = nothing,)) : gradients
+        failure = try
+            update!(optimizer, lacking)
+        catch e
+            e
+        end
+        (rank_in(ctx) == 1 ? failure isa MethodError : failure isa NXDError && occursin("scale", failure.message)) ||
+            error("expected a step that fails, got $failure")
+        update!(optimizer, gradients)
         close(optimizer)
     end
 end

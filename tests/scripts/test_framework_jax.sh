@@ -64,14 +64,19 @@ import nxd_jax
 ctx, heard = nxd.Context(), pathlib.Path(sys.argv[2])
 params = {"w": jnp.ones((4, 3))}
 adamw = nxd_jax.AdamW(ctx, params)
-if ctx.rank == 1:
-    params = {"w": jnp.ones((4, 4))}  # which the ddp does not have
+grads = dict(params)
+if ctx.rank == 1 and sys.argv[3] == "size":
+    params = grads = {"w": jnp.ones((4, 4))}  # which the ddp does not have
+elif ctx.rank == 1:
+    grads = {"v": jnp.ones((4, 3))}
 try:
-    jax.block_until_ready(jax.jit(adamw.update)(params, params))
+    jax.block_until_ready(jax.jit(adamw.update)(params, grads))
 except jax.errors.JaxRuntimeError as error:
     assert ("UNAVAILABLE" if ctx.rank == 0 else "INVALID_ARGUMENT") in str(error), error
+except KeyError:
+    assert ctx.rank == 1 and sys.argv[3] == "name"
 else:
-    sys.exit("an array of another size was taken")
+    sys.exit("an array of another size or name was taken")
 if ctx.rank == 0:
     heard.touch()
 while not heard.exists():  # its peer hears of it from the failed step, not from its end
@@ -82,5 +87,7 @@ timeout 300 "$build/tools/nxdrun" -n 2 "$python" "$work/rejected.py" "$source/ex
   { cat "$work/log"; exit 1; }
 grep "rejected on both ranks" "$work/log"
 
-timeout 300 "$build/tools/nxdrun" -n 2 "$python" "$work/unbound.py" "$source/examples/jax" "$work/heard" > "$work/log" 2>&1 ||
-  { cat "$work/log"; exit 1; }
+for wrong in size name; do
+  timeout 300 "$build/tools/nxdrun" -n 2 "$python" "$work/unbound.py" "$source/examples/jax" "$work/heard-$wrong" \
+    "$wrong" > "$work/log" 2>&1 || { cat "$work/log"; exit 1; }
+done

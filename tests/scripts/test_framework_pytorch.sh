@@ -71,5 +71,40 @@ dist.destroy_process_group()
 nxd_backend.finalize()
 PY
 PYTHONPATH=$examples:$PYTHONPATH "$build/tools/nxdrun" -n 2 "$python" "$work/works.py" "$work/meet_again" "$work/told"
+# A gradient that one rank cannot bind fails the step on all, and a next one goes well.
+cat > "$work/unbound.py" << 'PY'
+import sys
+import torch
+import nxd.core as nxd
+import nxd_torch
+
+with nxd.Context() as ctx:
+    table = torch.nn.Parameter(torch.ones(6, 2))
+    other = torch.nn.Parameter(torch.ones(2))
+    optimizer = nxd_torch.Zero1(ctx, {"table": table, "other": other}, bucket_bytes=8, learning_rate=0.5)
+
+    def backward(sparse):
+        optimizer.zero_grad()
+        rows = torch.nn.functional.embedding(torch.tensor([1, ctx.rank]), table, sparse=sparse)
+        (rows * other).sum().backward()
+
+    backward(sparse=ctx.rank == 1)
+    try:
+        optimizer.step()
+    except Exception as error:
+        rejected = isinstance(error, nxd.InvalidArgument) and "scale" in str(error)
+        assert rejected == (ctx.rank == 0), error
+    else:
+        sys.exit("a sparse gradient was taken")
+    # Nothing was updated; a parameter that one rank does not use is bound in the step.
+    assert (table == 1).all() and (other == 1).all()
+    backward(sparse=False)
+    optimizer.step()
+    assert (other < 0.7).all() and (table[:2] < 0.7).all() and (table[2:] > 0.9).all(), (table, other)
+    ctx.master_print("the step after it goes well")
+PY
+PYTHONPATH=$examples:$PYTHONPATH timeout 300 "$build/tools/nxdrun" -n 2 "$python" "$work/unbound.py" \
+  > "$work/unbound.log" 2>&1 || { cat "$work/unbound.log"; exit 1; }
+grep "goes well" "$work/unbound.log"
 losses "$work/pipeline" "$build/tools/nxdrun" -n 2 "$python" "$examples/mlp_pipeline.py"
 compare_losses 1e-5 "$work"/{alone,2-ranks-tp2,2-ranks-tp1,4-ranks-tp2,distributed,pipeline}

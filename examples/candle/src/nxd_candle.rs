@@ -198,8 +198,7 @@ impl AdamW {
         Ok(AdamW { optimizer, ddp, gradients, params: params.to_vec() })
     }
 
-    /// Reduces the gradients where they are and updates the variables; gives the gradients' norm.
-    pub fn step(&mut self, gradients: &GradStore) -> Result<f64> {
+    fn bind(&mut self, gradients: &GradStore) -> Result<()> {
         for (i, p) in self.params.iter().enumerate() {
             let gradient = gradients
                 .get(p)
@@ -208,6 +207,19 @@ impl AdamW {
             let memory = Some(address(&gradient)?);
             unsafe { self.ddp.rebind::<f32, f32>(i, None, memory) }.map_err(to_candle)?;
             self.gradients[i] = gradient; // until the next step
+        }
+        Ok(())
+    }
+
+    /// Reduces the gradients where they are and updates the variables; gives the gradients' norm.
+    /// Where one rank has no gradient of a parameter, the step fails on all.
+    pub fn step(&mut self, gradients: &GradStore) -> Result<f64> {
+        if let Err(error) = self.bind(gradients) {
+            // The peers are in the step, or come to it. One with a factor that no rank takes fails on
+            // all of them; it uses the gradients that were bound last.
+            let none = FinishOptions { scale: f64::NAN, ..Default::default() };
+            drop(self.optimizer.step(&none));
+            return Err(error);
         }
         let report = self.optimizer.step(&FinishOptions::default()).map_err(to_candle)?;
         Ok(report.norm)
