@@ -263,6 +263,36 @@ impl Arrays {
         Ok(())
     }
 
+    /// Runs `tell` with zeros in the place of gradients that the program has borrowed. `rebind` is
+    /// `nxd_ddp_rebind` of a gradient.
+    pub(crate) fn beside_borrowed_gradients(
+        &self,
+        rebind: impl Fn(usize, &mut sys::DLTensor) -> Status,
+        tell: impl FnOnce(),
+    ) {
+        let bind = |index: usize, data: *mut c_void| {
+            let array = &self.0[index];
+            rebind(index, &mut array.describe(data, array.gradient.dtype)) == Status::OK
+        };
+        let borrowed = |array: &Array| array.gradient.lock(&array.name).is_err();
+        // No type has larger elements.
+        let mut zeros: Vec<(usize, Vec<u64>)> = self
+            .0
+            .iter()
+            .enumerate()
+            .filter(|(_, array)| borrowed(array))
+            .map(|(index, array)| (index, vec![0; array.gradient.count]))
+            .collect();
+        if zeros.iter_mut().all(|(index, zeros)| bind(*index, zeros.as_mut_ptr().cast())) {
+            tell();
+        }
+        for (index, zeros) in zeros {
+            if !bind(index, self.0[index].gradient.data.get()) {
+                std::mem::forget(zeros); // which the library may use still
+            }
+        }
+    }
+
     pub(crate) fn is_foreign(&self, index: usize) -> bool {
         self.0.get(index).map_or(false, |array| array.foreign)
     }
@@ -288,25 +318,26 @@ impl Arrays {
 }
 
 /// Runs a call that uses the memory of arrays, if there are any, and ends their reduction. Where the
-/// program has borrowed values, `tell` makes it fail on the peers, who are in it already or about to be.
-/// That may reduce gradients, and touches no value. A borrowed gradient is not told, since its reduction
-/// would come first.
+/// program has borrowed some of it, `tell` makes it fail on the peers, who are in it already or about to
+/// be. That touches no value, and no borrowed gradient.
 pub(crate) fn with_arrays<R>(
     arrays: &Option<Rc<Arrays>>,
-    tell: impl FnOnce(),
+    tell: impl FnOnce(&Arrays),
     call: impl FnOnce() -> Result<R>,
 ) -> Result<R> {
     let arrays = match arrays {
         Some(arrays) => arrays,
         None => return call(),
     };
-    let gradients = arrays.lock(|array| &array.gradient)?;
-    let values = arrays.lock(|array| &array.values).map_err(|error| {
-        tell();
+    let gradients = arrays.lock(|array| &array.gradient);
+    let locks =
+        gradients.and_then(|gradients| Ok((gradients, arrays.lock(|array| &array.values)?)));
+    let locks = locks.map_err(|error| {
+        tell(arrays);
         error
     })?;
     let result = call()?;
-    drop((gradients, values));
+    drop(locks);
     arrays.bring_back();
     Ok(result)
 }

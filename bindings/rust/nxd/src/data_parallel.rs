@@ -66,21 +66,28 @@ pub(crate) fn recovering<R>(
 ) -> Result<R> {
     if let (Err(_), Some(arrays)) = (&outcome, arrays) {
         // A gradient that is being reduced cannot move.
-        arrays.bring_back_if(|index| unsafe {
-            sys::nxd_ddp_rebind(ddp.as_raw(), index, null_mut(), null_mut()) == Status::OK
-        });
+        arrays.bring_back_if(|index| rebind_gradient(ddp, index, null_mut()) == Status::OK);
     }
     outcome
 }
 
+fn rebind_gradient(ddp: &DdpHandle, index: usize, gradient: *mut sys::DLTensor) -> Status {
+    unsafe { sys::nxd_ddp_rebind(ddp.as_raw(), index, null_mut(), gradient) }
+}
+
 /// A call at the end of a step. Options that no rank takes make it fail on all.
 pub(crate) fn finishing<R>(
+    ddp: &DdpHandle,
     arrays: &Option<Rc<Arrays>>,
     options: &FinishOptions,
     call: impl Fn(&FinishOptions) -> Result<R>,
 ) -> Result<R> {
     let none = FinishOptions { scale: f64::NAN, ..Default::default() };
-    with_arrays(arrays, || drop(call(&none.with_size())), || call(&options.with_size()))
+    let tell = |arrays: &Arrays| {
+        let rebind = |index, gradient: &mut _| rebind_gradient(ddp, index, gradient);
+        arrays.beside_borrowed_gradients(rebind, || drop(call(&none.with_size())));
+    };
+    recovering(ddp, arrays, with_arrays(arrays, tell, || call(&options.with_size())))
 }
 
 fn reject(ctx: &Context, group: Option<&Group>, error: Error) -> Error {
@@ -256,13 +263,12 @@ impl Ddp {
     /// Finishes the gradients with `zero_stage` 0 and gives their norm. Collective: tensor-,
     /// pipeline- and data-parallel groups.
     ///
-    /// While values are borrowed on one rank it fails on all, there with `INVALID_STATE`. While
-    /// gradients are, it fails there alone, and the peers wait until that rank calls again.
+    /// While values or gradients are borrowed on one rank it fails on all, there with
+    /// `INVALID_STATE`. Where gradients were, all ranks make theirs anew before they call again.
     pub fn finish(&self, options: &FinishOptions) -> Result<f64> {
-        let outcome = finishing(&self.arrays, options, |options| {
+        finishing(&self.handle, &self.arrays, options, |options| {
             get(|out| unsafe { sys::nxd_ddp_finish(self.as_raw(), options, out) })
-        });
-        recovering(&self.handle, &self.arrays, outcome)
+        })
     }
 
     /// The handle, for functions of the raw layer.

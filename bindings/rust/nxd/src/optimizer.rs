@@ -10,7 +10,7 @@ use crate::object::{create, get, object, Owned};
 use nxd_sys as sys;
 use std::os::raw::c_void;
 use std::ptr::null_mut;
-use std::rc::{Rc, Weak};
+use std::rc::Rc;
 use sys::Versioned;
 
 pub use sys::nxd_adamw_formula_t as AdamwFormula;
@@ -50,18 +50,19 @@ pub enum Over {
     Module(*mut sys::nxd_module_t),
 }
 
-/// The memory that an optimizer keeps, if its parameters are in the program's own, and the ddp over it, as
-/// long as the program has that.
+/// The memory that an optimizer keeps, if its parameters are in the program's own, and the ddp over it.
 #[doc(hidden)]
 #[derive(Default)]
 pub struct Kept {
+    // Released before the memory that it uses.
+    ddp: Option<Rc<Owned<DdpHandle>>>,
     arrays: Option<Rc<Arrays>>,
-    ddp: Weak<Owned<DdpHandle>>,
 }
 
 unsafe impl Trainable for Ddp {
     fn of(&self) -> Over {
-        let kept = Kept { arrays: self.arrays.clone(), ddp: Rc::downgrade(&self.handle) };
+        let ddp = self.arrays.as_ref().map(|_| self.handle.clone());
+        let kept = Kept { ddp, arrays: self.arrays.clone() };
         Over::Ddp(self.as_raw(), kept)
     }
 }
@@ -138,8 +139,8 @@ impl Optimizer {
     /// A training step's end: completes the gradients, clips, updates, and advances the step.
     /// Collective: tensor-, pipeline- and data-parallel groups.
     ///
-    /// While values are borrowed on one rank it fails on all, there with `INVALID_STATE`. While
-    /// gradients are, it fails there alone, and the peers wait until that rank calls again.
+    /// While values or gradients are borrowed on one rank it fails on all, there with
+    /// `INVALID_STATE`. Where gradients were, all ranks make theirs anew before they call again.
     pub fn step(&mut self, options: &FinishOptions) -> Result<StepReport> {
         let mut report = StepReport::default();
         self.end_step(options, &mut report)?;
@@ -147,16 +148,12 @@ impl Optimizer {
     }
 
     fn end_step(&self, options: &FinishOptions, report: *mut StepReport) -> Result<()> {
-        self.recovering(finishing(&self.kept.arrays, options, |options| {
+        let step = |options: &FinishOptions| {
             check(unsafe { sys::nxd_optimizer_step(self.as_raw(), options, report) })
-        }))
-    }
-
-    /// After a call that has failed, gradients that the library does not use are the program's.
-    fn recovering<R>(&self, outcome: Result<R>) -> Result<R> {
-        match self.kept.ddp.upgrade() {
-            Some(ddp) => recovering(&ddp, &self.kept.arrays, outcome),
-            None => outcome,
+        };
+        match &self.kept.ddp {
+            Some(ddp) => finishing(ddp, &self.kept.arrays, options, step),
+            None => step(&options.with_size()),
         }
     }
 
@@ -169,7 +166,13 @@ impl Optimizer {
     /// Updates from gradients that are finished, and advances the step.
     pub fn update(&mut self) -> Result<()> {
         let update = || check(unsafe { sys::nxd_optimizer_update(self.as_raw()) });
-        self.recovering(with_arrays(&self.kept.arrays, || (), update))
+        match &self.kept.ddp {
+            Some(ddp) => {
+                let outcome = with_arrays(&self.kept.arrays, |_| (), update);
+                recovering(ddp, &self.kept.arrays, outcome)
+            }
+            None => update(),
+        }
     }
 
     /// Puts parameters, by names or patterns such as "*.bias", into a group of their own.

@@ -265,6 +265,42 @@ fn values_borrowed_on_one_rank() {
     std::fs::remove_file(path).unwrap();
 }
 
+/// A rank that has borrowed a gradient does so too, whatever has been marked. The gradient is left alone,
+/// and with new ones all go on.
+#[test]
+fn gradients_borrowed_on_one_rank() {
+    for (zero_stage, writes) in [(0, false), (0, true), (1, true)] {
+        on_ranks(2, |ctx| {
+            let rank = ctx.rank()?;
+            let ddp = make_ddp(&ctx, zero_stage)?;
+            let rate = SgdOptions { learning_rate: 0.125, ..Default::default() };
+            let mut sgd = Optimizer::sgd(&ddp, &rate)?;
+            let refused = |error: Error| match rank {
+                0 => assert!(error.message().contains("rank 1"), "{}", error),
+                _ => assert_eq!(error.status(), Status::INVALID_STATE, "{}", error),
+            };
+            fill(&ddp)?;
+            ddp.mark_ready(2)?;
+            let w = &ddp.arrays()[0];
+            let mine = rank == 1;
+            let written = (mine && writes).then(|| w.gradient_mut::<f32>()).transpose()?;
+            let read = (mine && !writes).then(|| w.gradient::<f32>()).transpose()?;
+            refused(sgd.step(&FinishOptions::default()).unwrap_err());
+            if zero_stage == 0 {
+                refused(ddp.finish(&FinishOptions::default()).unwrap_err());
+            }
+            let left = written.as_deref().or(read.as_deref());
+            assert!(left.map_or(true, |gradient| gradient.iter().all(|&g| g == 1.0)));
+            drop((written, read));
+            fill(&ddp)?;
+            ddp.mark_ready(0)?;
+            sgd.step(&FinishOptions::default())?;
+            check_step(&ddp)?;
+            ctx.finalize()
+        });
+    }
+}
+
 #[test]
 fn finished_before_the_update() {
     on_ranks(2, |ctx| {
