@@ -79,6 +79,7 @@ static int read_arguments(arguments_t* a, int argc, char** argv) {
     double value = 0;
     const int is_number = strchr("pdsbql", c) != NULL;
     if (c == '?' || (is_number && !number(optarg, &value))) return 0;
+    if (is_number && c != 'l' && value < 1) return 0; /* a fraction would become 0 */
     if (c == 'm') a->model = optarg;
     if (c == 'o') a->out = optarg;
     if (c == 'i') a->ids = optarg;
@@ -132,8 +133,10 @@ static int make_batch(const rank_t* r, const arguments_t* a, int step, nxd_tenso
   char* ids = malloc(row_bytes * (size_t)a->batch);
   if (!ids) return 0;
   for (int row = 0; row < a->batch; ++row) {
-    const int draw = (step * r->copies + r->copy) * a->batch + row;
-    const size_t at = random_bits(1, (uint64_t)draw) % (r->count - (size_t)a->sequence);
+    const uint64_t draw =
+        ((uint64_t)step * (uint64_t)r->copies + (uint64_t)r->copy) * (uint64_t)a->batch +
+        (uint64_t)row;
+    const size_t at = random_bits(1, draw) % (r->count - (size_t)a->sequence);
     memcpy(ids + row_bytes * (size_t)row, r->corpus + at, row_bytes);
   }
   const nxd_status_t status =

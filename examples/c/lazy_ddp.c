@@ -171,7 +171,12 @@ static nxd_status_t run(example_t* e) {
   TRY(nxd_parallel_get_group(e->ctx, NXD_AXIS_DATA, &e->data_group));
   TRY(nxd_group_get_rank(e->data_group, &e->rank));
   TRY(nxd_group_get_size(e->data_group, &e->size));
-  if (e->size > kBatch) return NXD_ERROR_USER;
+  if (e->size > kBatch) {
+    char line[64];
+    snprintf(line, sizeof line, "expected at most %d ranks, got %d", kBatch, (int)e->size);
+    nxd_set_last_error(NXD_ERROR_USER, line);
+    return NXD_ERROR_USER;
+  }
   TRY(make_model(e));
   for (int epoch = 0; epoch < kEpochs; ++epoch) TRY(train_epoch(e, epoch));
   TRY(print_counts(e));

@@ -56,3 +56,9 @@ LD_PRELOAD=$work/no_entry_types.so tune "$work/gpt2_tiny" "$work/gpt2_tiny-4" --
 [[ -e $work/gpt2_tiny-4/tokenizer.json && ! -e $work/gpt2_tiny-4/runs ]]
 if "$program" --model "$work/gpt2_tiny" --text "$work/text" > "$work/log" 2>&1; then echo "ran without --out"; exit 1; fi
 grep -q "^usage: finetune_hf" "$work/log"
+# Half a rank is none.
+if "$program" --model "$work/gpt2_tiny" --text "$work/text" --out "$work/half" --tp 0.5 > "$work/log" 2>&1; then
+  echo "took half a rank"
+  exit 1
+fi
+grep -q "^usage: finetune_hf" "$work/log"

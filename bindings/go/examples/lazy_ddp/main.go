@@ -143,6 +143,9 @@ func run(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
+	if copies.Size > batch {
+		return fmt.Errorf("expected at most %d ranks, got %d", batch, copies.Size)
+	}
 	device, err := nxd.GetDevice()
 	if err != nil {
 		return err

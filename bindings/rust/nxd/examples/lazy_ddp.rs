@@ -6,8 +6,8 @@
 //!     NXD_XLA_BACKEND=replay cargo run --example lazy_ddp
 use nxd::layers::{column_parallel_linear, LinearOptions};
 use nxd::{
-    Axis, Context, Ddp, DdpOptions, DeviceLoader, Module, Op, Optimizer, Owned, ParallelOptions,
-    Reduce, Result, Sampler, SgdOptions, Tensor,
+    Axis, Context, Ddp, DdpOptions, DeviceLoader, Error, Module, Op, Optimizer, Owned,
+    ParallelOptions, Reduce, Result, Sampler, SgdOptions, Status, Tensor,
 };
 
 const IN: usize = 10;
@@ -84,6 +84,11 @@ fn main() -> Result<()> {
     ctx.init_model_parallel(&ParallelOptions::default())?;
     let group = ctx.parallel_group(Axis::DATA)?;
     let (ranks, rank) = (group.size()?, group.rank()?);
+    let share = BATCH / ranks as usize;
+    if share == 0 {
+        let message = format!("expected at most {} ranks, got {}", BATCH, ranks);
+        return Err(Error::new(Status::USER, message));
+    }
     let model = make_model(&ctx)?;
     let averaging = DdpOptions { reduce: Reduce::AVG, ..Default::default() };
     let ddp = Ddp::over_module(&model, &averaging)?;
@@ -92,7 +97,7 @@ fn main() -> Result<()> {
     let sampler =
         Sampler { samples: SAMPLES, ranks, rank, seed: 1, shuffle: true, drop_last: true };
     for epoch in 0..EPOCHS {
-        let loader = load(sampler.epoch(epoch)?, BATCH / ranks as usize)?;
+        let loader = load(sampler.epoch(epoch)?, share)?;
         let mut mean = [train_epoch(&model, &mut sgd, &loader)?];
         group.all_reduce_in_place(&mut mean, Reduce::AVG)?;
         ctx.master_print(&format!("epoch {} loss {:.6}", epoch, mean[0]))?;
