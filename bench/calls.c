@@ -51,6 +51,7 @@ static nxd_status_t run_rank(void) {
   return status;
 }
 
+/* INVALID_STATE where a launcher has started this process. */
 static nxd_status_t start(void) {
   nxd_spawn_options_t options = NXD_SPAWN_OPTIONS_INIT;
   nxd_job_t* job = NULL;
@@ -62,7 +63,8 @@ static nxd_status_t start(void) {
 }
 
 int main(void) {
-  const nxd_status_t status = getenv("RANK") ? run_rank() : start();
+  nxd_status_t status = start();
+  if (status == NXD_ERROR_INVALID_STATE) status = run_rank();
   if (status) fprintf(stderr, "calls: %s: %s\n", nxd_status_string(status), nxd_last_error());
   return status ? 1 : 0;
 }

@@ -33,6 +33,7 @@ static nxd_status_t run_rank(void) {
   return status;
 }
 
+/* INVALID_STATE where a launcher has started this process. */
 static nxd_status_t start(int ranks) {
   nxd_spawn_options_t options = NXD_SPAWN_OPTIONS_INIT;
   nxd_job_t* job = NULL;
@@ -45,7 +46,8 @@ static nxd_status_t start(int ranks) {
 
 int main(int argc, char** argv) {
   if (nxd_abi_version() != NXD_ABI_VERSION) return 2;
-  const nxd_status_t status = getenv("RANK") ? run_rank() : start(argc > 1 ? atoi(argv[1]) : 1);
+  nxd_status_t status = start(argc > 1 ? atoi(argv[1]) : 1);
+  if (status == NXD_ERROR_INVALID_STATE) status = run_rank();
   if (status) fprintf(stderr, "heat: %s: %s\n", nxd_status_string(status), nxd_last_error());
   return status ? 1 : 0;
 }

@@ -77,24 +77,24 @@ void fit() {
   check(nxd_context_finalize(ctx.get()));
 }
 
-void start(int ranks) {
+// False where a launcher has started this process.
+bool start(int ranks) {
   nxd_spawn_options_t options = NXD_SPAWN_OPTIONS_INIT;
   options.num_processes = ranks;
   nxd_job_t* started = nullptr;
-  check(nxd_spawn(&options, &started));
+  const nxd_status_t status = nxd_spawn(&options, &started);
+  if (status == NXD_ERROR_INVALID_STATE) return false;
+  check(status);
   const Job job(started);
   check(nxd_job_wait(job.get(), 60000));
+  return true;
 }
 
 }  // namespace
 
 int main(int argc, char** argv) try {
   if (nxd_abi_version() != NXD_ABI_VERSION) throw std::runtime_error("another ABI");
-  if (std::getenv("RANK")) {
-    fit();
-  } else {
-    start(argc > 1 ? std::atoi(argv[1]) : 2);
-  }
+  if (!start(argc > 1 ? std::atoi(argv[1]) : 2)) fit();
   return 0;
 } catch (const std::exception& e) {
   std::fprintf(stderr, "fit: %s\n", e.what());

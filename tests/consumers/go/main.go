@@ -27,10 +27,10 @@ func main() {
 
 // start makes this process the launcher of two ranks, or one of them.
 func start(ctx context.Context, steps int) error {
-	if os.Getenv("RANK") != "" {
+	job, err := nxd.Spawn(&nxd.SpawnOptions{Processes: 2})
+	if errors.Is(err, nxd.InvalidState) { // a launcher has started this process
 		return fit(ctx, steps)
 	}
-	job, err := nxd.Spawn(&nxd.SpawnOptions{Processes: 2})
 	if err != nil {
 		return err
 	}
