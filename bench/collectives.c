@@ -68,11 +68,21 @@ static int cores(void) {
   cpu_set_t all;
   return sched_getaffinity(0, sizeof all, &all) == 0 ? CPU_COUNT(&all) : 1;
 }
-static int workers;      /* ranks at work */
-static int work_of_rank; /* such calls that this rank makes for one */
+static int workers; /* ranks at work */
+
+/* The bytes that this rank moves for one call of all ranks, in whole words: they may be more than a
+ * buffer has. */
+static size_t work_of_rank(const case_t* what) {
+  const size_t words = what->bytes / sizeof(uint64_t) * (size_t)world_size / (size_t)workers;
+  return world_rank < workers ? words * sizeof(uint64_t) : 0;
+}
 
 static const char* copy(const case_t* what, void* send, void* recv) {
-  for (int i = 0; i < work_of_rank; ++i) memcpy(recv, send, what->bytes);
+  for (size_t left = work_of_rank(what); left > 0;) {
+    const size_t bytes = left < what->bytes ? left : what->bytes;
+    memcpy(recv, send, bytes);
+    left -= bytes;
+  }
   return NULL;
 }
 
@@ -86,7 +96,11 @@ change(uint64_t* data, size_t count) {
 
 static const char* change_in_place(const case_t* what, void* send, void* recv) {
   (void)send;
-  for (int i = 0; i < work_of_rank; ++i) change(recv, what->bytes / sizeof(uint64_t));
+  for (size_t left = work_of_rank(what); left > 0;) {
+    const size_t bytes = left < what->bytes ? left : what->bytes;
+    change(recv, bytes / sizeof(uint64_t));
+    left -= bytes;
+  }
   return NULL;
 }
 
@@ -254,7 +268,6 @@ int main(int argc, char** argv) {
   }
   if (!join()) return 1;
   workers = world_size < cores() ? world_size : cores();
-  work_of_rank = world_rank < workers ? (world_size + workers - 1) / workers : 0;
   if (a.pin) pin_rank(world_rank); /* then it sees but one core */
   int code = run(&a, &own);
   if (nxd_context_finalize(context) != NXD_OK) code = 1;

@@ -30,9 +30,30 @@ for row in gloo.values():
     if not (0 < least <= p50 <= p99 and int(row[8]) >= 12):
         sys.exit(f"no figures: {row}")
 PY
-# Three ranks do not divide the bytes.
-bench --ranks 3 --operations all_gather,all_to_all,reduce_scatter --contenders gloo --out "$work/three.tsv" > "$work/table" ||
+# Three ranks do not divide the bytes, nor do they divide by two cores, on which the bounds have their work.
+bench --ranks 3 --operations all_gather,all_to_all,reduce_scatter,all_reduce \
+  --contenders "shm arena,gloo,copy,in place,in shared" --out "$work/three.tsv" > "$work/table" ||
   { cat "$work/table"; exit 1; }
+bench --ranks 3 --operations all_gather,all_to_all --contenders "torch gloo" --out "$work/torch.tsv" > "$work/table" ||
+  { cat "$work/table"; exit 1; }
+if grep -P "\tn/a\t" "$work/three.tsv" "$work/torch.tsv"; then exit 1; fi
+# Bounds are of the pass of their all-reduce, also where another one has none.
+python3 - "$source/scripts/bench_collectives" "$work/passes.tsv" <<'PY'
+import importlib.machinery, importlib.util, pathlib, sys
+loader = importlib.machinery.SourceFileLoader("bench_collectives", sys.argv[1])
+sys.dont_write_bytecode = True
+bench = importlib.util.module_from_spec(importlib.util.spec_from_loader(loader.name, loader))
+loader.exec_module(bench)
+row = "all_reduce\tf32\t2\t4096\t{}\t{}\t9\t1\t12\t{}"
+lines = [row.format("shm arena", 5, "ok"), row.format("copy", 4, "ok"),
+         row.format("shm arena", "n/a", "failed"), row.format("copy", 3, "ok"),
+         row.format("shm arena", 6, "ok"), row.format("copy", 2, "ok")]
+path = pathlib.Path(sys.argv[2])
+path.write_text("\n".join(lines), encoding="utf-8")
+best, _, notes = bench.read_results(path)
+found = [best["all_reduce", "f32", 2, 4096, label][0] for label in ("shm arena", "copy")]
+assert found == [5, 4] and ("shm arena", "failed") in notes, (found, notes)
+PY
 if bench --contenders "nothing known" --out "$work/none.tsv" > "$work/refused" 2>&1; then
   echo "a contender that is not known was accepted"
   exit 1
