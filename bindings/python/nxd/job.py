@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import signal
 import sys
 import time
@@ -53,6 +54,18 @@ class Job(Handle):
         return get("int64_t*", core.nxd_job_get_pid, self.pointer, rank)
 
 
+def _own_command() -> list[str]:
+    command = [sys.executable, *sys.orig_argv[1:]]
+    script = sys.argv[0] if sys.argv else ""
+    path = getattr(sys.modules["__main__"], "__file__", None) or ""
+    if (os.path.isabs(path) and os.path.basename(path) == os.path.basename(script)
+            and script in command[1:]
+            and not (os.path.exists(script) and os.path.samefile(script, path))):
+        # The script was named in a directory that the program has left since.
+        command[command.index(script, 1)] = path
+    return command
+
+
 def spawn(argv: Sequence[str] | None = None, num_processes: int = 0,
           omp_num_threads: int = 0) -> Job:
     """Starts a program n times, as the ranks of one world, which nxd.Context() joins. Without argv
@@ -62,7 +75,7 @@ def spawn(argv: Sequence[str] | None = None, num_processes: int = 0,
             raise errors.InvalidArgument(
                 "argv: expected a command, got None in a program that Python reads from its standard "
                 "input, where ranks cannot read it again")
-        argv = [sys.executable, *sys.orig_argv[1:]]
+        argv = _own_command()
     kept: list[Any] = []
     # The library reads a list that ends with NULL.
     array = ffi.new("const char*[]", len(argv) + 1)

@@ -64,10 +64,10 @@ def skip_here(what, why, remedy):
     raise unittest.SkipTest(why)
 
 
-def run_python(*arguments, check=True, env=None):
+def run_python(*arguments, check=True, env=None, cwd=None):
     """Runs a program of Python in a process of its own; gives its result with stdout as text."""
     done = subprocess.run([sys.executable, *map(str, arguments)], text=True, timeout=TIMEOUT_S,
-                          stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+                          stdout=subprocess.PIPE, stderr=subprocess.PIPE, cwd=cwd,
                           env={**os.environ, **(env or {})})
     if check and done.returncode != 0:
         raise AssertionError(f"{arguments} ended with {done.returncode}:\n{done.stdout}"

@@ -260,6 +260,10 @@ class Jobs(unittest.TestCase):
                               "else: nxd.spawn(num_processes=2).wait()\n")
             out = run_python(script, "a", "b").stdout
             self.assertEqual(out, "['a', 'b']\n" * 2)
+            # Its path is that of a directory which the program leaves.
+            script.write_text("import os\nos.chdir('/')\n" + script.read_text())
+            out = run_python("-X", "utf8", "again.py", "c", cwd=directory).stdout
+            self.assertEqual(out, "['c']\n" * 2)
 
     def test_after_fork(self):
         done = run_code("import os, nxd.core as nxd\n"

@@ -55,6 +55,7 @@ export NXDError, Store, Context, Group, Work, Job, DataLoader, Ddp, Optimizer, S
     add_child!, add_parameter!, zero_grad!, shape, mapped, op, requires_grad!, train!, run!
 
 function __init__()
+    program_file[] = isempty(PROGRAM_FILE) ? "" : abspath(PROGRAM_FILE)
     load_core()
     make_callbacks()
 end

@@ -21,12 +21,15 @@ function is_rank()
     nxd_spawn(none, job) == NXD_ERROR_INVALID_STATE
 end
 
+# The script of this program, from any directory that the program goes to; "" for none.
+const program_file = Ref("")
+
 """
     spawn_ranks(n; script = PROGRAM_FILE, args = ARGS)
 
 Starts a Julia program as `n` ranks and waits for them; fails with `:peer_lost` when one does.
 """
-function spawn_ranks(n::Integer; script = PROGRAM_FILE, args = ARGS, omp_num_threads = nothing)
+function spawn_ranks(n::Integer; script = program_file[], args = ARGS, omp_num_threads = nothing)
     project = Base.active_project()
     flags = project === nothing ? String[] : ["--project=$project"]
     command = `$(Base.julia_cmd()) --startup-file=no $flags $script $args`

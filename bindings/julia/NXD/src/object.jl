@@ -55,10 +55,23 @@ function release(x::Object)
     nothing
 end
 
-collect_object(x::Object) = undisturbed(() -> release(x))
+# An interrupt ends a finalizer wherever it is, also one that came before, and Julia goes on without
+# either. So the next collection releases what this one could not, and the interrupt comes again, for the
+# program.
+function collect_object(x::Object)
+    try
+        undisturbed(() -> release_collected(x))
+    catch e
+        e isa InterruptException || rethrow()
+        ccall(:kill, Cint, (Cint, Cint), getpid(), Base.SIGINT)
+    finally
+        x.handle == C_NULL || finalizer(collect_object, x)
+    end
+    nothing
+end
+release_collected(x::Object) = release(x)
 
-# An interrupt ends a finalizer wherever it is, and Julia goes on without it: here it comes when all
-# is done.
+# An interrupt that comes meanwhile is thrown when all is done.
 function undisturbed(f)
     Base.sigatomic_begin()
     try

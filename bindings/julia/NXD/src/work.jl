@@ -44,12 +44,9 @@ end
 
 # Destroying a work that runs would wait for it, which a finalizer must not: it is looked at again
 # at the next collection, and keeps its arrays until then.
-collect_object(work::Work) = undisturbed() do
+function release_collected(work::Work)
     work.handle == C_NULL && return
     done = Ref{Int32}(0)
-    if nxd_work_test(work.handle, done) == NXD_OK && done[] == 0
-        finalizer(collect_object, work)
-    else
-        release(work)
-    end
+    nxd_work_test(work.handle, done) == NXD_OK && done[] == 0 || release(work)
+    nothing
 end

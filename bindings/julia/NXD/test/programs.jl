@@ -85,6 +85,20 @@ end
     @test text == "InterruptException\nended: true\n"
 end
 
+@testset "a Ctrl-C before objects are collected" begin
+    text = succeeding(joinpath(programs, "collected.jl"); julia = interpreted)
+    @test text == "InterruptException\nall ended\n"
+end
+
+@testset "ranks of a script whose directory is left" begin
+    mktempdir() do directory
+        write(joinpath(directory, "leaves.jl"),
+              "using NXD\ncd(\"/\")\nNXD.is_rank() ? print(\"a rank\\n\") : spawn_ranks(2)\n")
+        text = cd(() -> succeeding("leaves.jl"; julia = interpreted), directory)
+        @test text == "a rank\na rank\n"
+    end
+end
+
 @testset "libnxd_core alone" begin
     @test occursin("no libtorch", succeeding(joinpath(programs, "core_only.jl"); julia = interpreted))
 end
