@@ -8,20 +8,12 @@ import math
 import torch
 
 import nxd.core as nxd
-from nxd import _arrays
-from nxd.raw import core, ffi
 
 
-def _described(tensor):
-    """A tensor's memory as the C functions take it, and what has to live meanwhile."""
-    return _arrays.dltensor(_arrays.buffer(tensor.detach()))
-
-
-def _call(function, context, *tensors):
-    # Inputs, options (defaults), outputs: the C functions have options behind three arrays.
-    described = [_described(t) for t in tensors]
-    pointers = [d[0] for d in described]
-    nxd.check(function(context.pointer, *pointers[:3], ffi.NULL, *pointers[3:]))
+def _call(name, context, *tensors):
+    # The library reads and writes their memory. A tensor of one rank that has none, such as a sparse
+    # one, makes the call fail on all.
+    getattr(nxd, name)(context, *(None if t is None else t.detach() for t in tensors))
 
 
 class _Linear(torch.autograd.Function):
@@ -31,7 +23,7 @@ class _Linear(torch.autograd.Function):
         ctx.kind, ctx.context = kind, context
         ctx.save_for_backward(x, weight, bias)
         y = x.new_empty(*x.shape[:-1], weight.shape[0])
-        _call(getattr(core, f"nxd_{kind}_linear_forward"), context, x, weight, bias, y)
+        _call(f"{kind}_linear_forward", context, x, weight, bias, y)
         return y
 
     @staticmethod
@@ -40,11 +32,7 @@ class _Linear(torch.autograd.Function):
         # Gradients that nobody asks for are not made; the one of x is a sum over ranks.
         grads = [torch.empty_like(t) if wanted else None
                  for t, wanted in zip((x, weight, bias), ctx.needs_input_grad[2:])]
-        inputs = [_described(t) for t in (x, weight, grad_y.contiguous())]
-        outputs = [(ffi.NULL, None) if g is None else _described(g) for g in grads]
-        function = getattr(core, f"nxd_{ctx.kind}_linear_backward")
-        nxd.check(function(ctx.context.pointer, *(d[0] for d in inputs), ffi.NULL,
-                           *(d[0] for d in outputs)))
+        _call(f"{ctx.kind}_linear_backward", ctx.context, x, weight, grad_y.contiguous(), *grads)
         return (None, None, *grads)
 
 

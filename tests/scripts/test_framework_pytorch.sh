@@ -71,6 +71,28 @@ dist.destroy_process_group()
 nxd_backend.finalize()
 PY
 PYTHONPATH=$examples:$PYTHONPATH "$build/tools/nxdrun" -n 2 "$python" "$work/works.py" "$work/meet_again" "$work/told"
+# A tensor that one rank cannot give makes a layer fail on all.
+cat > "$work/sparse.py" << 'PY'
+import sys
+import torch
+import nxd.core as nxd
+import nxd_torch
+
+with nxd.Context() as ctx:
+    ctx.init_model_parallel(tensor_parallel_size=2)
+    x, weight, bias = torch.ones(3, 4), torch.ones(5, 4), torch.ones(5)
+    try:
+        nxd_torch.row_linear(ctx, x, weight, bias.to_sparse() if ctx.rank == 1 else bias)
+    except nxd.InvalidArgument as error:
+        assert "does not export its memory" in str(error), error
+    else:
+        sys.exit("a sparse bias was taken")
+    assert (nxd_torch.row_linear(ctx, x, weight, bias) == 9).all()
+    ctx.master_print("the layer after it goes well")
+PY
+PYTHONPATH=$examples:$PYTHONPATH timeout 300 "$build/tools/nxdrun" -n 2 "$python" "$work/sparse.py" \
+  > "$work/sparse.log" 2>&1 || { cat "$work/sparse.log"; exit 1; }
+grep "goes well" "$work/sparse.log"
 # A gradient that one rank cannot bind fails the step on all, and a next one goes well.
 cat > "$work/unbound.py" << 'PY'
 import sys
