@@ -6,8 +6,9 @@
 //! defaults.
 #![allow(non_camel_case_types)]
 
-// The header's comments are not written for rustdoc.
-#[allow(clippy::all, rustdoc::all)]
+// The header's comments are not written for rustdoc. A topic that has functions of the engine alone is
+// empty without it.
+#[allow(clippy::all, rustdoc::all, unused_imports)]
 #[rustfmt::skip]
 mod raw;
 pub use raw::*;
