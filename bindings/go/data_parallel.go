@@ -1,7 +1,6 @@
 package nxd
 
 import (
-	"errors"
 	"runtime"
 	"strings"
 	"unsafe"
@@ -215,18 +214,7 @@ func reject(c *Context, group *Group, why *Error) error {
 		}
 		group = in
 	}
-	return rejectIn(group, why)
-}
-
-// rejectIn makes a group's next call fail on its other ranks, and gives the reason back.
-func rejectIn(group *Group, why error) error {
-	reason := why.Error()
-	var known *Error
-	if errors.As(why, &known) {
-		reason = known.Message
-	}
-	_ = own.Do(group.Handle, func(p *raw.Group) error { return raw.GroupReject(p, "", -1, -1, reason) })
-	return why
+	return group.Reject("", why)
 }
 
 // defaultGroup is the data-parallel group, or the world where model parallelism is not initialised.

@@ -40,6 +40,34 @@ func TestBadLengthsTellThePeers(t *testing.T) {
 	}
 }
 
+// A program that finds that it cannot make a call tells the peers, too.
+func TestReject(t *testing.T) {
+	ends := ranks.Errors(t, context.Background(), 2, func(c *nxd.Context) error {
+		g, err := c.World()
+		if err != nil {
+			return err
+		}
+		r, err := c.Rank()
+		if err != nil {
+			return err
+		}
+		var failed error
+		if r == 1 {
+			failed = g.Reject("all_reduce", errors.New("bias: expected a contiguous tensor"))
+		} else {
+			failed = nxd.AllReduce(g, make([]float32, 4), make([]float32, 4), nxd.Sum)
+		}
+		return first(g.Barrier(), failed) // the group goes on
+	})
+	if ends[1] == nil || ends[1].Error() != "bias: expected a contiguous tensor" {
+		t.Errorf("rank 1: %v", ends[1])
+	}
+	want := "rank 1 rejected its arguments: all_reduce: bias: expected a contiguous tensor"
+	if !errors.Is(ends[0], nxd.InvalidArgument) || !strings.Contains(ends[0].Error(), want) {
+		t.Errorf("rank 0: expected %q, got %v", want, ends[0])
+	}
+}
+
 // A rank whose text is none does not join, and the other hears of it at once.
 func TestBadTextTellsThePeers(t *testing.T) {
 	store, err := nxd.NewLocalStore()

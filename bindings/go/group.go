@@ -1,6 +1,7 @@
 package nxd
 
 import (
+	"errors"
 	"strings"
 	"time"
 	"unsafe"
@@ -83,7 +84,7 @@ func (g *Group) BarrierAsync() (*Work, error) { return g.work(raw.BarrierAsync) 
 // [collective: group]
 func (g *Group) Rendezvous(tag string, payload []byte) ([][]byte, error) {
 	if _, err := raw.CString("tag", tag); err != nil {
-		return nil, rejectIn(g, err)
+		return nil, g.Reject("", err)
 	}
 	all, err := own.Get(g.Handle, func(p *raw.Group) (*raw.Payloads, error) {
 		return raw.GroupRendezvous(p, tag, unsafe.Pointer(first(payload)), len(payload))
@@ -105,6 +106,20 @@ func (g *Group) Rendezvous(tag string, payload []byte) ([][]byte, error) {
 		found[rank] = append([]byte{}, unsafe.Slice((*byte)(data), size)...)
 	}
 	return found, nil
+}
+
+// Reject makes a collective that this rank cannot make fail on its peers, with the reason, and gives
+// the reason back: they would wait for this rank otherwise. For arrays of other packages: the calls of
+// this one do so themselves. operation is the collective's name, such as "all_reduce", or "" for any.
+// [collective: group]
+func (g *Group) Reject(operation string, why error) error {
+	told := why.Error()
+	var known *Error
+	if errors.As(why, &known) {
+		told = known.Message
+	}
+	_ = own.Do(g.Handle, func(p *raw.Group) error { return raw.GroupReject(p, operation, -1, -1, told) })
+	return why
 }
 
 // collective makes a call, or, when the lengths of its slices do not fit together, rejects it: so the

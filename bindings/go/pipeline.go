@@ -161,7 +161,7 @@ func rejectPipeline(c *Context, why error) error {
 	if err != nil {
 		return err
 	}
-	return rejectIn(group, why)
+	return group.Reject("", why)
 }
 
 func stageCallbacks(stage Stage, h cgo.Handle) raw.PPStageCallbacks {

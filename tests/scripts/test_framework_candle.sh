@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
 # candle trains over libnxd_core in a process without libtorch: tensor-parallel, data-parallel with
-# ZeRO-1, and both have the losses of candle alone. A gradient that one rank lacks is an error on all.
+# ZeRO-1, and both have the losses of candle alone. A gradient that one rank lacks is an error on all,
+# and so is a tensor in another order than C's.
 # usage: test_framework_candle.sh SOURCE_DIR BUILD_DIR
 #   NXD_LONG=1: builds candle, for minutes; 77 without it, or where it cannot be fetched
 set -euo pipefail
@@ -22,8 +23,8 @@ cat > "$work/candle/src/bin/unbound.rs" << 'END'
 #[path = "../nxd_candle.rs"]
 mod nxd_candle;
 use candle_core::{DType, Device, Result, Tensor, Var};
-use nxd::{AdamwOptions, Context, Placement};
-use nxd_candle::{to_candle, AdamW, Shared};
+use nxd::{AdamwOptions, Context, ParallelOptions, Placement};
+use nxd_candle::{row_linear, to_candle, AdamW, Shared};
 
 fn main() -> Result<()> {
     let ctx: &'static Context = Box::leak(Box::new(Context::create().map_err(to_candle)?));
@@ -38,6 +39,14 @@ fn main() -> Result<()> {
     let why = if rank == 1 { "parameter 1 has no gradient" } else { "scale" };
     assert!(error.to_string().contains(why), "{}", error);
     assert!(adamw.step(&both.backward()?)? > 0.0);
+    let ctx: &'static Context = Box::leak(Box::new(Context::create().map_err(to_candle)?));
+    let split = ParallelOptions { tensor_parallel_size: 2, ..Default::default() };
+    ctx.init_model_parallel(&split).map_err(to_candle)?;
+    let square = Tensor::ones((4, 4), DType::F32, &Device::Cpu)?;
+    let weight = if rank == 1 { square.t()? } else { square.clone() };
+    let error = row_linear(Shared(ctx), &square, &weight, &square.get(0)?).unwrap_err();
+    assert!(error.to_string().contains("expected a contiguous tensor"), "{}", error);
+    row_linear(Shared(ctx), &square, &square, &square.get(0)?)?;
     ctx.master_print("the step after it goes well").map_err(to_candle)
 }
 END

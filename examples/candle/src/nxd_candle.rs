@@ -5,7 +5,7 @@ use candle_core::{
     Tensor, Var,
 };
 use nxd::layers::{self, ColumnLinearOptions, In, Out, RowLinearOptions};
-use nxd::{Array, Context, Ddp, DdpOptions, FinishOptions, Optimizer, Placement};
+use nxd::{Array, Axis, Context, Ddp, DdpOptions, FinishOptions, Optimizer, Placement};
 
 /// Candle's operations must be free to move to other threads; without a pool of threads they run on
 /// the one that calls, which is the context's.
@@ -43,18 +43,24 @@ struct Linear {
 }
 
 impl Linear {
+    /// The arguments of a call. The layer's peers are told where this rank cannot give them.
+    fn agree<T>(&self, arguments: impl FnOnce() -> Result<T>) -> Result<T> {
+        arguments().or_else(|error| {
+            let group = self.ctx.0.parallel_group(Axis::TENSOR).map_err(to_candle)?;
+            Err(to_candle(group.reject("", error.to_string())))
+        })
+    }
+
     fn backward(&self, x: &Tensor, w: &Tensor, dy: &Tensor) -> nxd::Result<[Vec<f32>; 3]> {
         let read = |t: &Tensor| t.flatten_all().and_then(|t| t.to_vec1::<f32>());
         let foreign = |e: Error| nxd::Error::new(nxd::Status::USER, e.to_string());
-        let (xs, ws, dys) =
-            (read(x).map_err(foreign)?, read(w).map_err(foreign)?, read(dy).map_err(foreign)?);
+        let (xs, ws, dys) = self.agree(|| Ok((read(x)?, read(w)?, read(dy)?))).map_err(foreign)?;
         let (x_shape, w_shape, y_shape) = (sizes(x.shape()), sizes(w.shape()), sizes(dy.shape()));
         let bias_shape = [w_shape[0]];
         let mut dx = vec![0f32; xs.len()];
         let mut dw = vec![0f32; ws.len()];
         let mut db = vec![0f32; w_shape[0] as usize];
-        let (x, w, dy) =
-            (In::new(&xs, &x_shape), In::new(&ws, &w_shape), In::new(&dys, &y_shape));
+        let (x, w, dy) = (In::new(&xs, &x_shape), In::new(&ws, &w_shape), In::new(&dys, &y_shape));
         let outputs = (
             Some(&mut Out::new(&mut dx, &x_shape)),
             Some(&mut Out::new(&mut dw, &w_shape)),
@@ -97,9 +103,10 @@ impl CustomOp3 for Linear {
         let bias_shape = [width as i64];
         let y_shape = [rows as i64, width as i64];
         let mut y = vec![0f32; rows * width];
-        let x = In::new(elements(x, x_layout)?, &x_shape);
-        let w = In::new(elements(w, w_layout)?, &w_shape);
-        let bias = In::new(elements(bias, bias_layout)?, &bias_shape);
+        let (x, w, bias) = self.agree(|| {
+            Ok((elements(x, x_layout)?, elements(w, w_layout)?, elements(bias, bias_layout)?))
+        })?;
+        let (x, w, bias) = (In::new(x, &x_shape), In::new(w, &w_shape), In::new(bias, &bias_shape));
         let mut out = Out::new(&mut y, &y_shape);
         match self.kind {
             Kind::Column => {

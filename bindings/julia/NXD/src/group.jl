@@ -111,12 +111,26 @@ function one_array_arguments(a, more...)
 end
 
 # The text of an exception, for the peers.
-reason(e) = replace(e isa Union{ArgumentError,DimensionMismatch,NXDError} ?
+reason(e) = replace(e isa Union{ArgumentError,DimensionMismatch,ErrorException,NXDError} ?
     string(e isa NXDError ? e.message : e.msg) : sprint(showerror, e), '\0' => '?')
 
 # Makes a call that this rank cannot make fail on its peers, with the reason. `call`: its name, and of
 # a message the peer and the tag.
 reject(group, call, e) = nxd_group_reject(group, call..., reason(e))
+
+"""
+    NXD.reject(group, operation::AbstractString, why)
+
+Makes a collective that this rank cannot make fail on its peers, with the reason: they would wait for
+it otherwise. `why` is a text or an exception. For arrays of other packages: the functions of this one
+do so themselves. `operation` is the collective's name, such as `"all_reduce"`, or `""` for any.
+[collective: group]
+"""
+function reject(group::Group, operation::AbstractString, why)
+    reject(group, collective(operation), why isa AbstractString ? ErrorException(why) : why)
+    nothing
+end
+
 reject_async(group, call, e) =
     given(out -> nxd_group_reject_async(group, call..., reason(e), out), Work; kept = group)
 

@@ -43,6 +43,23 @@ end
     end
 end
 
+@testset "a program tells the peers of a call that it cannot make" begin
+    found = two_ranks() do r, ctx
+        g = world(ctx)
+        x = [1.0]
+        told = map(["bias: expected a dense array", ArgumentError("another reason")]) do why
+            r == 1 ? NXD.reject(g, "all_reduce", why) : thrown(() -> all_reduce!(g, x))
+        end
+        all_reduce!(g, x)
+        (told, x)
+    end
+    @test found[2] == ([nothing, nothing], [2.0]) && found[1][2] == [2.0]
+    for (error, why) in zip(found[1][1], ["bias: expected a dense array", "another reason"])
+        @test error isa NXDError && error.status === :invalid_argument &&
+              occursin("rank 1 rejected its arguments: all_reduce: " * why, error.message)
+    end
+end
+
 @testset "a ddp over arrays that one rank cannot use fails on every rank" begin
     w, g = ones(3), zeros(3)
     bad = [c -> Ddp(c, [w], [g, g]), c -> Ddp(c, [["a"]], [g]), c -> Ddp(c, [w], [g]; names = ["a\0"]),

@@ -191,8 +191,11 @@ impl Group {
     }
 
     /// Makes a collective that this rank cannot make fail on its peers, with the reason, and gives
-    /// the error for this rank.
-    pub(crate) fn reject(&self, operation: &str, reason: String) -> Error {
+    /// the error for this rank: they would wait for it otherwise. For arrays of other frameworks:
+    /// the methods of this crate do so themselves. `operation` is the collective's name, such as
+    /// "all_reduce", or "" for any. [collective: group]
+    pub fn reject(&self, operation: &str, reason: impl Into<String>) -> Error {
+        let reason = reason.into();
         let (operation, text) = (printable(operation), printable(&reason));
         unsafe {
             sys::nxd_group_reject(self.as_raw(), operation.as_ptr(), -1, -1, text.as_ptr());

@@ -121,6 +121,13 @@ fn lengths_that_do_not_fit() {
         refused(world.all_to_all(&[0u8; 2], &mut vec![0; 2 + 2 * rank]));
         // No elements on one side is no way around it.
         refused(world.all_gather(&[0i32; 0], &mut vec![0; rank]));
+        // A program may find that it cannot make a call, too.
+        let error = refused(if rank == 1 {
+            Err(world.reject("all_reduce", "bias: expected a contiguous tensor"))
+        } else {
+            world.all_reduce_in_place(&mut [1f32], Reduce::SUM)
+        });
+        assert!(error.message().contains("bias: expected a contiguous tensor"), "{}", error);
         let mut sum = [1f32];
         world.all_reduce_in_place(&mut sum, Reduce::SUM)?;
         assert_eq!(sum, [2.0]);
