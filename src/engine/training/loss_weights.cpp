@@ -30,16 +30,12 @@ int64_t count_valid(const at::Tensor& given, int64_t ignore_index, bool shifted)
 
 }  // namespace
 
-std::vector<double> loss_weights(const Context& context, const std::vector<at::Tensor>& labels,
+std::vector<double> loss_weights(ProcessGroup& group, const std::vector<at::Tensor>& labels,
                                  int64_t ignore_index, bool shifted, const Outcome& given) {
   at::NoGradGuard no_grad;
-  check_trained_axes(context, "weights of losses");
-  const auto layout = context.find_parallel();
-  const auto data = layout ? layout->group(NXD_AXIS_DATA) : context.world();
-  ProcessGroup& group = *data;
   std::vector<int64_t> counts;
   int64_t total = 0;
-  Proposal proposal(context.rank(), "loss_weights");
+  Proposal proposal(group.ranks()[static_cast<size_t>(group.rank())], "loss_weights");
   proposal.attempt([&] {
     given.rethrow();
     check_labels(labels);
@@ -68,6 +64,14 @@ std::vector<double> loss_weights(const Context& context, const std::vector<at::T
     weights.push_back(total == 0 ? 0 : static_cast<double>(count) / static_cast<double>(total));
   }
   return weights;
+}
+
+std::vector<double> loss_weights(const Context& context, const std::vector<at::Tensor>& labels,
+                                 int64_t ignore_index, bool shifted, const Outcome& given) {
+  check_trained_axes(context, "weights of losses");
+  const auto layout = context.find_parallel();
+  const auto data = layout ? layout->group(NXD_AXIS_DATA) : context.world();
+  return loss_weights(*data, labels, ignore_index, shifted, given);
 }
 
 }  // namespace nxd

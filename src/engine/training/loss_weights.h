@@ -10,8 +10,11 @@
 namespace nxd {
 
 // Valid labels of each microbatch divided by those of the whole step; see nxd_loss_weights.
-// Undefined labels count none. Collective over the data-parallel group, where there is one, whose
-// ranks hear of this one's labels that were not `given`.
+// Undefined labels count none. Collective over the group, whose ranks are data-parallel ones and
+// hear of this one's labels that were not `given`.
+std::vector<double> loss_weights(ProcessGroup& group, const std::vector<at::Tensor>& labels,
+                                 int64_t ignore_index, bool shifted, const Outcome& given = {});
+// The same over the data-parallel group of the context's layout, where there is one.
 std::vector<double> loss_weights(const Context& context, const std::vector<at::Tensor>& labels,
                                  int64_t ignore_index, bool shifted, const Outcome& given = {});
 

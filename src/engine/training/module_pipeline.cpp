@@ -79,6 +79,7 @@ uint32_t type_digest(const at::Tensor& tensor) {
 ModulePipeline::ModulePipeline(std::shared_ptr<Module> root, ModulePipelineOptions options)
     : root_(std::move(root)), options_(std::move(options)) {
   check_trained_axes(*context(), "a pipeline");
+  data_ = context()->parallel()->group(NXD_AXIS_DATA);
 }
 
 std::shared_ptr<ModulePipeline> ModulePipeline::create(std::shared_ptr<Module> root,
@@ -167,7 +168,7 @@ void ModulePipeline::find_cuts(const Graph& graph) {
 // whole on all of them.
 void ModulePipeline::keep_own_parameters() {
   std::unordered_set<const Parameter*> own;
-  agree_on(Proposal(context()->rank()).attempt([&] { own = make_local_module(); }));
+  pipeline_->agree_on_run(Proposal(context()->rank()).attempt([&] { own = make_local_module(); }));
   for (const NamedParameter& entry : named_parameters(*root_)) {
     Parameter& parameter = *entry.parameter;
     parameter.mark_cut();
@@ -231,7 +232,7 @@ void ModulePipeline::prepare(const Module::Tensors& inputs, bool training) {
   // Where some ranks fail, others have the new stages already: whatever comes next is traced anew.
   traced_.reset();
   agree_on_run([&] {
-    agree_on(Proposal(context()->rank()).attempt([&] {
+    pipeline_->agree_on_run(Proposal(context()->rank()).attempt([&] {
       const auto graph = trace_for(inputs, signature);
       stages_->reshape(graph, partition_at(*graph, options_.cuts), loss_of(*graph));
       keep_texts(*graph);
@@ -250,7 +251,7 @@ void ModulePipeline::agree_on_run(const std::function<void()>& agreement) const 
     if (options_.by_tokens) {
       const Outcome why = Outcome::from_current_exception(context()->rank());
       try {
-        nxd::loss_weights(*context(), {}, options_.ignore_index, false, why);
+        nxd::loss_weights(*data_, {}, options_.ignore_index, false, why);
       } catch (const std::exception&) {
         // It fails here as it does on the copies.
       }
@@ -277,18 +278,13 @@ void ModulePipeline::add_sizes(Proposal& proposal, const Module::Tensors& inputs
   }
 }
 
-// A failure on one rank of the pipeline is one on all of them.
-void ModulePipeline::agree_on(const Proposal& proposal) const {
-  agree({context()->parallel()->group(NXD_AXIS_PIPELINE).get()}, proposal);
-}
-
 std::vector<double> ModulePipeline::loss_weights(const Module::Tensors& inputs) const {
   const auto parts = static_cast<size_t>(options_.shape.microbatches);
   if (!options_.by_tokens) return std::vector<double>(parts, 1.0 / static_cast<double>(parts));
   const at::Tensor& labels = inputs[options_.labels_input];
   std::vector<at::Tensor> each(parts);
   if (labels.defined()) each = labels.chunk(static_cast<int64_t>(parts), 0);
-  return nxd::loss_weights(*context(), each, options_.ignore_index, !options_.labels_shifted);
+  return nxd::loss_weights(*data_, each, options_.ignore_index, !options_.labels_shifted);
 }
 
 double ModulePipeline::run_batch(const Module::Tensors& inputs, bool training, size_t n_outputs) {

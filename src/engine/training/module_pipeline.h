@@ -96,7 +96,6 @@ class ModulePipeline {
   void give_value(const NamedParameter& entry);
   void prepare(const Module::Tensors& inputs, bool training);
   void add_sizes(Proposal& proposal, const Module::Tensors& inputs, bool training) const;
-  void agree_on(const Proposal& proposal) const;
   void agree_on_run(const std::function<void()>& agreement) const;
   double run_batch(const Module::Tensors& inputs, bool training, size_t n_outputs);
   std::vector<double> loss_weights(const Module::Tensors& inputs) const;
@@ -104,7 +103,8 @@ class ModulePipeline {
 
   std::shared_ptr<Module> root_;
   ModulePipelineOptions options_;
-  std::optional<Signature> traced_;  // what the stages fit; none behind a failed trace
+  std::shared_ptr<ProcessGroup> data_;  // of the layout that it was made in, as all its ranks are
+  std::optional<Signature> traced_;     // what the stages fit; none behind a failed trace
   std::shared_ptr<ModuleStages> stages_;
   std::unique_ptr<Pipeline> pipeline_;
   std::shared_ptr<Module> local_;

@@ -63,7 +63,8 @@ ModuleStages::ModuleStages(std::shared_ptr<Module> root, std::shared_ptr<const G
     : root_(std::move(root)),
       shape_(shape),
       keep_outputs_(keep_outputs),
-      rank_(root_->context()->parallel()->rank(NXD_AXIS_PIPELINE)) {
+      pipeline_(root_->context()->parallel()->group(NXD_AXIS_PIPELINE)),
+      rank_(pipeline_->rank()) {
   reshape(std::move(graph), partition, loss_output);
 }
 
@@ -81,7 +82,8 @@ void ModuleStages::reshape(std::shared_ptr<const Graph> graph, const Partition& 
     inputs_.push_back(values_of(*graph, part.inputs));
     outputs_.push_back(values_of(*graph, part.outputs));
   }
-  shared_ = std::make_unique<SharedParameters>(root_->context(), graph, partition, shape_);
+  shared_ =
+      std::make_unique<SharedParameters>(root_->context(), *pipeline_, graph, partition, shape_);
   const std::vector<BufferPlace> places = buffer_places(*root_, *graph, partition, shape_);
   shared_buffers_ = std::make_unique<SharedBuffers>(places, rank_);
   kept_buffers_.clear();

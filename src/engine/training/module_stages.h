@@ -94,7 +94,9 @@ class ModuleStages : public PipelineStages {
   PipelineShape shape_;
   size_t loss_output_ = 0;
   bool keep_outputs_;
-  int rank_;
+  // A layout that the context gets later is not that of the stages.
+  const std::shared_ptr<ProcessGroup> pipeline_;
+  const int rank_;
   std::vector<StageExecutor> executors_;
   std::vector<std::vector<PipelineValue>> inputs_, outputs_;
   std::unique_ptr<SharedParameters> shared_;

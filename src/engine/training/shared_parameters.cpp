@@ -57,35 +57,35 @@ std::vector<int> stages_of_nodes(const Graph& graph, const Partition& partition)
 
 }  // namespace
 
-SharedParameters::SharedParameters(std::shared_ptr<Context> context,
+SharedParameters::SharedParameters(std::shared_ptr<Context> context, const ProcessGroup& pipeline,
                                    std::shared_ptr<const Graph> graph, const Partition& partition,
                                    const PipelineShape& shape)
     : context_(std::move(context)) {
   const std::vector<int> stage_of = stages_of_nodes(*graph, partition);
   // Ranks meet in the order of first uses; names may be alike.
   for (const auto& [parameter, nodes] : find_uses(*graph)) {
-    if (nodes.size() > 1) add(parameter, nodes, stage_of, shape);
+    if (nodes.size() > 1) add(pipeline, parameter, nodes, stage_of, shape);
   }
 }
 
-void SharedParameters::add(const std::shared_ptr<Parameter>& parameter,
+void SharedParameters::add(const ProcessGroup& pipeline,
+                           const std::shared_ptr<Parameter>& parameter,
                            const std::vector<int>& nodes, const std::vector<int>& stage_of,
                            const PipelineShape& shape) {
-  const auto pipeline = context_->parallel()->group(NXD_AXIS_PIPELINE);
   Shared shared;
   std::vector<int> ranks;  // of the pipeline, the owner's first
   for (const int node : nodes) {
     const int stage = stage_of[static_cast<size_t>(node)];
     const int rank = shape.rank_of(stage);
     if (std::find(ranks.begin(), ranks.end(), rank) == ranks.end()) ranks.push_back(rank);
-    if (rank == pipeline->rank()) shared.places.push_back({stage, node, at::Tensor()});
+    if (rank == pipeline.rank()) shared.places.push_back({stage, node, at::Tensor()});
   }
   if (shared.places.empty()) return;
   shared.parameter = parameter;
-  shared.owner = ranks.front() == pipeline->rank();
+  shared.owner = ranks.front() == pipeline.rank();
   if (ranks.size() > 1) {
     std::vector<int> world;
-    for (const int rank : ranks) world.push_back(pipeline->ranks()[static_cast<size_t>(rank)]);
+    for (const int rank : ranks) world.push_back(pipeline.ranks()[static_cast<size_t>(rank)]);
     shared.group = context_->shared_group(world, "pipeline-shared");
   }
   shared_.push_back(std::move(shared));

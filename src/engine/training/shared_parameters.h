@@ -15,8 +15,10 @@ namespace nxd {
 // hold copies of it, of which the first stage's rank owns the value.
 class SharedParameters {
  public:
-  SharedParameters(std::shared_ptr<Context> context, std::shared_ptr<const Graph> graph,
-                   const Partition& partition, const PipelineShape& shape);
+  // pipeline: the ranks of the stages.
+  SharedParameters(std::shared_ptr<Context> context, const ProcessGroup& pipeline,
+                   std::shared_ptr<const Graph> graph, const Partition& partition,
+                   const PipelineShape& shape);
 
   // Leaves for the places in a stage of this rank.
   std::vector<ParameterUse> uses(int stage) const;
@@ -46,8 +48,9 @@ class SharedParameters {
     bool owner = true;
   };
 
-  void add(const std::shared_ptr<Parameter>& parameter, const std::vector<int>& nodes,
-           const std::vector<int>& stage_of, const PipelineShape& shape);
+  void add(const ProcessGroup& pipeline, const std::shared_ptr<Parameter>& parameter,
+           const std::vector<int>& nodes, const std::vector<int>& stage_of,
+           const PipelineShape& shape);
   static at::Tensor sum(const Shared& shared);
   static void finish(const Shared& shared, bool has_valid_tokens);
   void drop() noexcept;
