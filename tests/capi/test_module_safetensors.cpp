@@ -232,6 +232,37 @@ void bare_models(void**) {
   }
 }
 
+// The first BERTs' files call the values of a norm gamma and beta.
+void norms_of_the_first_berts(void**) {
+  const TempDir directory;
+  const ModelOracle recorded("bert_tiny");
+  const auto [header, data] = parts_of(recorded_file("bert_tiny"));
+  json old;
+  for (const auto& [key, entry] : header.items()) {
+    const size_t norm = key.find("LayerNorm.");
+    const std::string front = key.substr(0, norm == std::string::npos ? norm : norm + 10);
+    const std::string end = key.substr(front.size());
+    old[front + (end == "weight" ? "gamma" : end == "bias" ? "beta" : end)] = entry;
+  }
+  NXD_TEST_CHECK(old.size() == header.size() && old.contains("bert.embeddings.LayerNorm.gamma"));
+  const std::string path = directory.path() + "/old.safetensors";
+  write_parts(path, old, data);
+  old["cls.predictions.transform.LayerNorm.weight"] = old["bert.embeddings.LayerNorm.gamma"];
+  old.erase("bert.embeddings.LayerNorm.gamma");
+  const std::string mixed = directory.path() + "/mixed.safetensors";
+  write_parts(mixed, old, data);
+  on_ranks<int>(Layout{2}, 5, [&](nxd_context_t* ctx) {
+    const Module model = create_model(ctx, recorded.config, Layout{2});
+    const Report report = refused_load(model.get(), mixed,
+                                       "1 missing: bert.embeddings.LayerNorm.weight; 1 unexpected: "
+                                       "cls.predictions.transform.LayerNorm.gamma");
+    NXD_TEST_OK(nxd_module_load_safetensors(model.get(), path.c_str(), 1, nullptr));
+    const Module want = load_model(ctx, recorded.directory, Layout{2});
+    NXD_TEST_CHECK(whole_parameters(model.get()) == whole_parameters(want.get()));
+    return 0;
+  });
+}
+
 // Transformers 5 computes an untied BERT's logits with the decoder's bias alone, and keeps another
 // one beside it, which older releases tie to it. Both are written; the decoder's is read where it
 // is there.
@@ -341,6 +372,7 @@ int main() {
       cmocka_unit_test(tied_names),
       cmocka_unit_test(masks_of_older_files),
       cmocka_unit_test(bare_models),
+      cmocka_unit_test(norms_of_the_first_berts),
       cmocka_unit_test(biases_of_an_untied_bert),
       cmocka_unit_test(bad_files),
       cmocka_unit_test(bad_arguments),

@@ -1,6 +1,8 @@
 #pragma once
 
 #include <memory>
+#include <string>
+#include <utility>
 #include <vector>
 
 #include "core/model/bert_config.h"
@@ -135,6 +137,9 @@ class BertForPreTraining : public TokenModel {
   bool shifts_labels() const override { return false; }
   std::vector<std::string> derived_tensors() const override {
     return {"bert.embeddings.position_ids"};
+  }
+  std::vector<std::pair<std::string, std::string>> old_ends() const override {
+    return {{"LayerNorm.weight", "LayerNorm.gamma"}, {"LayerNorm.bias", "LayerNorm.beta"}};
   }
   // Transformers 5 ties the decoder's bias to this one only where it ties the weights, too.
   std::vector<std::string> unused_names() const override {
