@@ -138,7 +138,7 @@ class BertForPreTraining : public TokenModel {
   std::vector<std::string> derived_tensors() const override {
     return {"bert.embeddings.position_ids"};
   }
-  std::vector<std::pair<std::string, std::string>> old_ends() const override {
+  std::vector<std::pair<std::string, std::string>> other_ends() const override {
     return {{"LayerNorm.weight", "LayerNorm.gamma"}, {"LayerNorm.bias", "LayerNorm.beta"}};
   }
   // Transformers 5 ties the decoder's bias to this one only where it ties the weights, too.

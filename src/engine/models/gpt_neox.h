@@ -1,6 +1,8 @@
 #pragma once
 
 #include <memory>
+#include <string>
+#include <utility>
 #include <vector>
 
 #include "core/model/gpt_neox_config.h"
@@ -79,6 +81,10 @@ class GptNeoxForCausalLM : public CausalLm {
   std::string body_prefix() const override { return "gpt_neox."; }
   std::vector<std::string> derived_tensors() const override {
     return {".attention.bias", ".attention.masked_bias"};
+  }
+  // As transformers 5 calls it inside, and in files too with save_original_format off.
+  std::vector<std::pair<std::string, std::string>> other_ends() const override {
+    return {{"embed_out.weight", "lm_head.weight"}};
   }
 };
 

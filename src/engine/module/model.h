@@ -25,8 +25,9 @@ class Model : public Module {
   // Names of parameters that transformers keeps beside another name of the same parameter, but does
   // not compute with. Files are written with both; of two values, that of the other name counts.
   virtual std::vector<std::string> unused_names() const { return {}; }
-  // Ends of the names of parameters, and those that the oldest files have in their places.
-  virtual std::vector<std::pair<std::string, std::string>> old_ends() const { return {}; }
+  // Ends of the names of parameters, and those that files of other releases of transformers have in
+  // their places.
+  virtual std::vector<std::pair<std::string, std::string>> other_ends() const { return {}; }
   // The part of the tree that Hugging Face saves alone as a bare model, whose files lack this in
   // front of their names: "model." for instance.
   virtual std::string body_prefix() const = 0;

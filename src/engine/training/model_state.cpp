@@ -148,17 +148,17 @@ void rename_to_bare(const Module& root, const SafetensorsReader& reader, Paramet
   if (found) named = std::move(bare);
 }
 
-// Names as the oldest files of a built-in model have them, where the file lacks the others.
-void rename_to_old(const Module& root, const SafetensorsReader& reader, ParameterNames& named) {
+// Names as files of other releases have them, where this one lacks the model's own.
+void rename_to_other(const Module& root, const SafetensorsReader& reader, ParameterNames& named) {
   const auto* model = dynamic_cast<const Model*>(&root);
   if (!model) return;
-  const std::vector<std::pair<std::string, std::string>> ends = model->old_ends();
+  const std::vector<std::pair<std::string, std::string>> ends = model->other_ends();
   for (auto& [parameter, names] : named) {
     for (std::string& name : names) {
-      for (const auto& [end, old_end] : ends) {
+      for (const auto& [end, other_end] : ends) {
         if (!name.ends_with(end) || reader.contains(name)) continue;
-        std::string old = name.substr(0, name.size() - end.size()) + old_end;
-        if (reader.contains(old)) name = std::move(old);
+        std::string other = name.substr(0, name.size() - end.size()) + other_end;
+        if (reader.contains(other)) name = std::move(other);
       }
     }
   }
@@ -194,7 +194,7 @@ Matches match(const Module& root, const SafetensorsReader& reader, LoadReport& r
   for (const NamedParameter& entry : named_parameters(root)) own.insert(entry.parameter.get());
   ParameterNames named = names_by_parameter(full_model(root));
   rename_to_bare(full_model(root), reader, named);
-  rename_to_old(full_model(root), reader, named);
+  rename_to_other(full_model(root), reader, named);
   for (const auto& [parameter, names] : named) {
     known.insert(names.begin(), names.end());
     const auto found = std::find_if(names.begin(), names.end(),
