@@ -228,7 +228,8 @@ NXD_API nxd_status_t nxd_module_initialize(nxd_module_t* root, uint64_t seed);
  *
  *  A rank asks for the elements that it has, in pieces of any size. A function of the name, the
  *  shape and the place alone gives each layout of ranks the same model. values come as zeros, and
- *  are rounded to F32 and then to the parameter's dtype, but for F64. */
+ *  are rounded to F32 and then to the parameter's dtype, but for F64. A finite value beyond the
+ *  range of that dtype is INVALID_ARGUMENT, and names the parameter and the element. */
 typedef nxd_status_t (*nxd_initializer_fn)(const char* name, const int64_t* global_shape,
                                            size_t ndim, int64_t first, double* values, size_t count,
                                            void* user_data);

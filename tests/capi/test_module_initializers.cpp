@@ -163,6 +163,61 @@ void initializer_rules(nxd_context_t* ctx, int, int, void*) {
   NXD_TEST_CHECK(other.destroyed == 1);
 }
 
+nxd_status_t at_place_five(const char*, const int64_t*, size_t, int64_t first, double* values,
+                           size_t count, void* user_data) {
+  for (size_t i = 0; i < count; ++i) {
+    if (first + static_cast<int64_t>(i) == 5) values[i] = *static_cast<const double*>(user_data);
+  }
+  return NXD_OK;
+}
+
+// A finite value that the parameter's dtype does not have is an error, not an infinity. One that is
+// infinite, or not a number, is the caller's.
+void values_out_of_range(nxd_context_t* ctx, int, int, void*) {
+  const struct {
+    nxd_dtype_t dtype;
+    double value;
+    const char* part;  // of the message; null: it is taken
+  } cases[] = {
+      {NXD_DTYPE_F32, 1e39, "parameter w: initial value of element 5: expected one that f32"},
+      {NXD_DTYPE_BF16, -3.4e38, "expected one that bf16 has, got -3.4e+38"},
+      {NXD_DTYPE_F32, 3.4e38, nullptr},
+      {NXD_DTYPE_BF16, INFINITY, nullptr},
+      {NXD_DTYPE_F32, NAN, nullptr},
+      {NXD_DTYPE_F64, 1e300, nullptr}};
+  for (const auto& c : cases) {
+    double given = c.value;
+    Module module;
+    NXD_TEST_OK(nxd_module_create(ctx, "Own", nullptr, nullptr, nullptr, module.out()));
+    const int64_t shape[] = {4, 2};
+    nxd_parameter_options_t options = NXD_PARAMETER_OPTIONS_INIT;
+    options.dtype = c.dtype;
+    nxd_parameter_t* parameter = nullptr;
+    NXD_TEST_OK(nxd_module_add_parameter(module.get(), "w", shape, 2, &options, &parameter));
+    NXD_TEST_OK(nxd_parameter_set_initializer(parameter, at_place_five, &given, nullptr));
+    const nxd_status_t status = nxd_module_initialize(module.get(), 1);
+    if (c.part) {
+      NXD_TEST_REFUSED(status, kArgument, c.part);
+      NXD_TEST_CHECK(values(whole(parameter))[5] == 0);
+    } else {
+      NXD_TEST_OK(status);
+      NXD_TEST_CHECK(std::isfinite(values(whole(parameter))[5]) == std::isfinite(c.value));
+    }
+  }
+  nxd_parameter_options_t wide = NXD_PARAMETER_OPTIONS_INIT;
+  wide.init = NXD_INIT_NORMAL;
+  wide.init_b = 1e38;
+  Module module;
+  NXD_TEST_OK(nxd_module_create(ctx, "Own", nullptr, nullptr, nullptr, module.out()));
+  const int64_t shape[] = {2};
+  NXD_TEST_REFUSED(nxd_module_add_parameter(module.get(), "w", shape, 1, &wide, nullptr), kArgument,
+                   "parameter w: initial values: ");
+}
+
+void values_out_of_range_on_a_rank(void**) {
+  nxd_test_run_ranks(1, 1, values_out_of_range, nullptr);
+}
+
 void initializer_rules_on_a_rank(void**) { nxd_test_run_ranks(1, 1, initializer_rules, nullptr); }
 
 void deferred(nxd_context_t* ctx, int, int, void*) {
@@ -270,6 +325,7 @@ void sequential_on_a_rank(void**) { nxd_test_run_ranks(1, 1, sequential, nullptr
 int main() {
   const CMUnitTest tests[] = {
       cmocka_unit_test(initializers), cmocka_unit_test(initializer_rules_on_a_rank),
-      cmocka_unit_test(deferred_initialisation), cmocka_unit_test(sequential_on_a_rank)};
+      cmocka_unit_test(values_out_of_range_on_a_rank), cmocka_unit_test(deferred_initialisation),
+      cmocka_unit_test(sequential_on_a_rank)};
   return cmocka_run_group_tests_name("initializers", tests, nullptr, nullptr);
 }

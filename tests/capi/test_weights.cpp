@@ -287,6 +287,42 @@ void initial_values(void**) { on_all_ranks(check_initial); }
 void moments_of_values(void**) { on_all_ranks(check_moments); }
 void copies_of_weights(void**) { on_all_ranks(check_copies); }
 void bad_arguments(void**) { on_all_ranks(check_bad); }
+
+// A distribution with values that the shard's dtype does not have is rejected on every rank,
+// whether or not one of its own is too large, and before the shard changes.
+void check_range(nxd_context_t* ctx, int, int ranks, void*) {
+  const nxd_shard_options_t rows = along(0);
+  const struct {
+    nxd_dtype_t dtype;
+    nxd_init_t kind;
+    double a, b;
+    bool fits;
+  } cases[] = {{NXD_DTYPE_F16, NXD_INIT_CONSTANT, 65504, 0, true},
+               {NXD_DTYPE_F16, NXD_INIT_CONSTANT, -65505, 0, false},
+               {NXD_DTYPE_F16, NXD_INIT_NORMAL, 0, 5000, true},
+               {NXD_DTYPE_F16, NXD_INIT_NORMAL, 0, 20000, false},
+               {NXD_DTYPE_F16, NXD_INIT_UNIFORM, 0, 1e5, false},
+               {NXD_DTYPE_BF16, NXD_INIT_CONSTANT, 1e38, 0, true},
+               {NXD_DTYPE_BF16, NXD_INIT_CONSTANT, 3.4e38, 0, false},
+               {NXD_DTYPE_F32, NXD_INIT_CONSTANT, 3.4e38, 0, true},
+               {NXD_DTYPE_F32, NXD_INIT_CONSTANT, 1e39, 0, false},
+               {NXD_DTYPE_F64, NXD_INIT_CONSTANT, 1e39, 0, true}};
+  for (const auto& c : cases) {
+    Buffer shard({8 / ranks, 3}, c.dtype);
+    const std::vector<char> before = shard.bytes();
+    const nxd_status_t status =
+        nxd_shard_initialize(ctx, kName, c.kind, c.a, c.b, &rows, shard.tensor());
+    if (c.fits) {
+      NXD_TEST_OK(status);
+      for (int64_t i = 0; i < 8 / ranks * 3; ++i) NXD_TEST_CHECK(std::isfinite(shard.get(i)));
+    } else {
+      NXD_TEST_REFUSED(status, NXD_ERROR_INVALID_ARGUMENT, kName);
+      NXD_TEST_CHECK(shard.bytes() == before);
+    }
+  }
+}
+
+void range(void**) { on_all_ranks(check_range); }
 void stored_weights(void**) {
   const TempDir directory;
   std::string path = directory.path();
@@ -356,7 +392,7 @@ int main() {
   const CMUnitTest tests[] = {
       cmocka_unit_test(initial_values),    cmocka_unit_test(moments_of_values),
       cmocka_unit_test(copies_of_weights), cmocka_unit_test(stored_weights),
-      cmocka_unit_test(bad_arguments),     cmocka_unit_test(gather_slips),
-      cmocka_unit_test(gather_lost)};
+      cmocka_unit_test(bad_arguments),     cmocka_unit_test(range),
+      cmocka_unit_test(gather_slips),      cmocka_unit_test(gather_lost)};
   return cmocka_run_group_tests(tests, nullptr, nullptr);
 }

@@ -1,5 +1,7 @@
 #include "core/base/dtype.h"
 
+#include <cfloat>
+
 namespace nxd {
 
 size_t dtype_size(nxd_dtype_t dtype) {
@@ -44,6 +46,15 @@ bool dtype_is_float(nxd_dtype_t dtype) noexcept {
 
 bool dtype_is_16_bit_float(nxd_dtype_t dtype) noexcept {
   return dtype == NXD_DTYPE_BF16 || dtype == NXD_DTYPE_F16;
+}
+
+double dtype_largest(nxd_dtype_t dtype) noexcept {
+  switch (dtype) {
+    case NXD_DTYPE_F16: return 65504;
+    case NXD_DTYPE_BF16: return 0x1.fep127;
+    case NXD_DTYPE_F32: return FLT_MAX;
+    default: return DBL_MAX;
+  }
 }
 
 }  // namespace nxd

@@ -13,5 +13,7 @@ bool is_dtype(nxd_dtype_t dtype) noexcept;
 const char* dtype_name(nxd_dtype_t dtype) noexcept;
 bool dtype_is_float(nxd_dtype_t dtype) noexcept;
 bool dtype_is_16_bit_float(nxd_dtype_t dtype) noexcept;
+// The largest finite number of a float dtype.
+double dtype_largest(nxd_dtype_t dtype) noexcept;
 
 }  // namespace nxd

@@ -80,16 +80,6 @@ T scaled_uniform(uint64_t bits, double low, double high) {
   return value < bound || low == high ? value : std::nextafter(bound, static_cast<T>(low));
 }
 
-// The largest finite number.
-double largest_of(nxd_dtype_t dtype) {
-  switch (dtype) {
-    case NXD_DTYPE_F16: return 65504;
-    case NXD_DTYPE_BF16: return 0x1.fep127;
-    case NXD_DTYPE_F32: return FLT_MAX;
-    default: return DBL_MAX;
-  }
-}
-
 template <class Function>
 void dispatch(nxd_dtype_t dtype, void* out, size_t count, const Function& fill) {
   check_argument(out || count == 0, "out: expected room for ", count, " elements, got NULL");
@@ -161,7 +151,7 @@ uint16_t RandomSite::word16(uint64_t index) const {
 
 void RandomSite::check_uniform(nxd_dtype_t dtype, double low, double high) {
   // Their distance, too: beyond it values are those of no interval.
-  const double most = largest_of(dtype);
+  const double most = dtype_largest(dtype);
   check_argument(
       std::abs(low) <= most && std::abs(high) <= most && low <= high && high - low <= DBL_MAX,
       "low, high: expected bounds in order that ", dtype_name(dtype),
@@ -170,7 +160,7 @@ void RandomSite::check_uniform(nxd_dtype_t dtype, double low, double high) {
 
 void RandomSite::check_normal(nxd_dtype_t dtype, double mean, double deviation) {
   constexpr double kFarthest = 8.572;  // of all draws: sqrt(-2 log 2^-53)
-  check_argument(deviation >= 0 && std::abs(mean) + kFarthest * deviation <= largest_of(dtype),
+  check_argument(deviation >= 0 && std::abs(mean) + kFarthest * deviation <= dtype_largest(dtype),
                  "mean, deviation: expected a deviation of at least 0, and values that ",
                  dtype_name(dtype), " has up to ", kFarthest, " deviations from the mean, got ",
                  mean, " and ", deviation);

@@ -23,6 +23,21 @@ void zero_row_of(const ShardSpec& spec, int64_t whole_row, size_t element, void*
 
 }  // namespace
 
+void Initializer::check_range(const std::string& what, nxd_dtype_t dtype) const {
+  try {
+    switch (kind) {
+      case Kind::kConstant:
+        check_argument(std::abs(a) <= dtype_largest(dtype), "constant: expected a value that ",
+                       dtype_name(dtype), " has, got ", a);
+        break;
+      case Kind::kNormal: RandomSite::check_normal(dtype, a, b); break;
+      case Kind::kUniform: RandomSite::check_uniform(dtype, a, b); break;
+    }
+  } catch (const Error& error) {
+    throw Error(error.status(), what + ": initial values: " + error.what(), error.context());
+  }
+}
+
 void Initializer::fill(const RandomSite& site, const ShardSpec& spec, nxd_dtype_t dtype,
                        void* out) const {
   switch (kind) {

@@ -1,5 +1,7 @@
 #pragma once
 
+#include <string>
+
 #include "core/base/philox.h"
 #include "core/layout/shard_spec.h"
 
@@ -17,6 +19,10 @@ struct Initializer {
   static Initializer constant(double value) { return {Kind::kConstant, value, 0, -1}; }
   static Initializer normal(double mean, double std) { return {Kind::kNormal, mean, std, -1}; }
   static Initializer uniform(double low, double high) { return {Kind::kUniform, low, high, -1}; }
+
+  // INVALID_ARGUMENT, which begins with `what`, where values of the distribution are not finite in
+  // a float dtype: the same on all ranks, whichever values they draw.
+  void check_range(const std::string& what, nxd_dtype_t dtype) const;
 
   // Fills a rank's shard with its part of the whole weight's values. dtype is F32 or F64; out holds
   // spec.local_size() elements in row-major order.

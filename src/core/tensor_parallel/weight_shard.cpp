@@ -55,6 +55,7 @@ void initialize_shard(const Context& context, const std::string& name, const Wei
                              : std::accumulate(spec.shape().begin() + 1, spec.shape().end(),
                                                int64_t{1}, std::multiplies<>());
   const Initializer initializer = init.resolve({}, std::max<int64_t>(fan_in, 1));
+  initializer.check_range("weight " + name, shard.dtype);
   const nxd_dtype_t drawn = partial_sum_dtype(shard.dtype);
   fill_by_dense(*group, shard, drawn, [&](void* out) {
     initializer.fill(RandomSite(context.seed(), name), spec, drawn, out);

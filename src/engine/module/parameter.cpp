@@ -6,6 +6,7 @@
 #include <torch/csrc/autograd/variable.h>
 
 #include <algorithm>
+#include <cmath>
 #include <utility>
 #include <vector>
 
@@ -21,16 +22,24 @@ namespace {
 // Elements that a caller's function is asked for at once.
 constexpr int64_t kInitialPiece = 16384;
 
+// dtype: of the parameter, which may be narrower than what is drawn.
 template <class T>
-void fill_by(const InitialValues& values, const std::string& name, const ShardSpec& shard, T* out) {
+void fill_by(const InitialValues& values, const std::string& name, const ShardSpec& shard,
+             nxd_dtype_t dtype, T* out) {
+  const double largest = dtype_largest(dtype);
   if (shard.has_padding()) std::fill_n(out, shard.local_size(), T{0});
   std::vector<double> room;
   shard.for_each_run([&](int64_t global, int64_t local, int64_t count) {
     for (int64_t done = 0; done < count; done += kInitialPiece) {
       room.assign(static_cast<size_t>(std::min(kInitialPiece, count - done)), 0.0);
       values(name, shard.shape(), global + done, room.data(), room.size());
-      std::transform(room.begin(), room.end(), out + local + done,
-                     [](double value) { return static_cast<T>(value); });
+      for (size_t i = 0; i < room.size(); ++i) {
+        const int64_t place = done + static_cast<int64_t>(i);
+        check_argument(!std::isfinite(room[i]) || std::abs(room[i]) <= largest, "parameter ", name,
+                       ": initial value of element ", global + place, ": expected one that ",
+                       dtype_name(dtype), " has, got ", room[i]);
+        out[local + place] = static_cast<T>(room[i]);
+      }
     }
   });
 }
@@ -83,12 +92,13 @@ at::Tensor Parameter::draw(const ShardSpec& shard) const {
   at::Tensor out = pooled_empty(shard.local_shape(), dtype == at::kDouble ? dtype : at::kFloat);
   const InitialValues values = initial_values_;  // its own call may replace it
   if (!values) {
+    initializer_.check_range("parameter " + canonical_name_, to_nxd_dtype(dtype));
     initializer_.fill(RandomSite(seed_, canonical_name_), shard, to_nxd_dtype(out.scalar_type()),
                       out.data_ptr());
   } else if (dtype == at::kDouble) {
-    fill_by(values, canonical_name_, shard, out.data_ptr<double>());
+    fill_by(values, canonical_name_, shard, to_nxd_dtype(dtype), out.data_ptr<double>());
   } else {
-    fill_by(values, canonical_name_, shard, out.data_ptr<float>());
+    fill_by(values, canonical_name_, shard, to_nxd_dtype(dtype), out.data_ptr<float>());
   }
   return out.scalar_type() == dtype ? out : pooled_empty(out.sizes(), dtype).copy_(out);
 }

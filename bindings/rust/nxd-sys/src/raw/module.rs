@@ -78,7 +78,8 @@ pub type nxd_forward_fn = Option<
 ///
 /// A rank asks for the elements that it has, in pieces of any size. A function of the name, the
 /// shape and the place alone gives each layout of ranks the same model. values come as zeros, and
-/// are rounded to F32 and then to the parameter's dtype, but for F64.
+/// are rounded to F32 and then to the parameter's dtype, but for F64. A finite value beyond the
+/// range of that dtype is INVALID_ARGUMENT, and names the parameter and the element.
 pub type nxd_initializer_fn = Option<
     unsafe extern "C" fn(name: *const c_char, global_shape: *const i64, ndim: usize, first: i64, values: *mut f64, count: usize, user_data: *mut c_void) -> nxd_status_t,
 >;
