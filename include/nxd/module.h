@@ -418,7 +418,8 @@ NXD_API nxd_status_t nxd_module_load_safetensors(nxd_module_t* root, const char*
  *  @param path  file; replaced when complete. An index beside a model.safetensors, which is that of
  *               an older save, is removed then.
  *  @return the same on all ranks of a copy: NXD_OK; INVALID_ARGUMENT (path NULL, or parameters on
- *          the meta device); INVALID_STATE (parameters are PARTIAL); IO, on copy 0 alone.
+ *          the meta device); INVALID_STATE (parameters are PARTIAL, or of another layout than the
+ *          context has now); IO, on copy 0 alone.
  *  @since 0.1 */
 NXD_API nxd_status_t nxd_module_save_safetensors(nxd_module_t* root, const char* path);
 

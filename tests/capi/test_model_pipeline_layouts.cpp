@@ -1,6 +1,9 @@
 // A layout that the context forgets, or gets later, is not that of a pipeline that is there: its
 // runs, and the stages that it makes for other shapes, are of the ranks that it was made on.
+#include <unistd.h>
+
 #include "capi/pipeline_support.h"
+#include "support/temp_dir.h"
 
 #include "support/check.h"
 
@@ -99,10 +102,45 @@ void test_a_rank_that_cannot_trace(void**) {
   });
 }
 
+void lay_out_pipeline(nxd_context_t* ctx) {
+  nxd_parallel_options_t layout = NXD_PARALLEL_OPTIONS_INIT;
+  layout.pipeline_parallel_size = 2;
+  NXD_TEST_OK(nxd_init_model_parallel(ctx, &layout));
+}
+
+// Ranks that do not have all parts between them would write a file without some of these, or wait
+// for others that do not come.
+void test_saving_in_another_layout(void**) {
+  const TempDir directory;
+  const std::string stages = directory.path() + "/stages.safetensors";
+  const std::string parts = directory.path() + "/parts.safetensors";
+  on_pipeline_ranks({1, 2, 1}, [&](nxd_context_t* ctx, int) {
+    const Module model = create_model(ctx, tied_config(), Layout{});
+    const Pipeline pp = make_pipeline(model.get(), batch(4, 0), NXD_PP_OPTIONS_INIT);
+    if (!pp) return;
+    NXD_TEST_OK(nxd_destroy_model_parallel(ctx));
+    lay_out_tensor_parallel(ctx);
+    NXD_TEST_REFUSED(nxd_module_save_safetensors(local_module(pp.get()), stages.c_str()),
+                     NXD_ERROR_INVALID_STATE, "another layout");
+    NXD_TEST_CHECK(access(stages.c_str(), F_OK) != 0);
+    const Module halves = create_model(ctx, tied_config(), Layout{});
+    NXD_TEST_OK(nxd_destroy_model_parallel(ctx));
+    lay_out_pipeline(ctx);
+    NXD_TEST_REFUSED(nxd_module_save_safetensors(halves.get(), parts.c_str()),
+                     NXD_ERROR_INVALID_STATE, "another layout");
+    NXD_TEST_CHECK(access(parts.c_str(), F_OK) != 0);
+    // The layout of the pipeline again.
+    NXD_TEST_OK(nxd_module_save_safetensors(local_module(pp.get()), stages.c_str()));
+    const Module other = create_model(ctx, tied_config(), Layout{});
+    NXD_TEST_OK(nxd_module_load_safetensors(other.get(), stages.c_str(), 1, nullptr));
+  });
+}
+
 }  // namespace
 
 int main() {
   const CMUnitTest tests[] = {cmocka_unit_test(test_runs_after_another_layout),
-                              cmocka_unit_test(test_a_rank_that_cannot_trace)};
+                              cmocka_unit_test(test_a_rank_that_cannot_trace),
+                              cmocka_unit_test(test_saving_in_another_layout)};
   return cmocka_run_group_tests(tests, nullptr, nullptr);
 }

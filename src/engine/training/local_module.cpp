@@ -100,7 +100,11 @@ void copy_into(Module& local, const Module& module, const std::string& path,
 }  // namespace
 
 LocalModule::LocalModule(std::shared_ptr<Module> model, const std::string& class_name)
-    : Module(model->context(), class_name), model_(std::move(model)) {}
+    : Module(model->context(), class_name), model_(std::move(model)) {
+  if (const auto layout = context()->find_parallel()) {
+    pipeline_ranks_ = layout->group(NXD_AXIS_PIPELINE)->ranks();
+  }
+}
 
 std::shared_ptr<LocalModule> LocalModule::create(
     const std::shared_ptr<Module>& model, const std::vector<std::shared_ptr<Parameter>>& parameters,

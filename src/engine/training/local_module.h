@@ -29,6 +29,9 @@ class LocalModule : public Module, public BufferHolder {
 
   const Module& model() const { return *model_; }
   Module& model() { return *model_; }
+  // The pipeline-parallel ranks of the layout that it was made in, which have the other parts; none
+  // without a layout.
+  const std::vector<int>& pipeline_ranks() const { return pipeline_ranks_; }
   // Also of the parts in other stages: what each rank traces.
   void set_training(bool training) override;
 
@@ -37,6 +40,7 @@ class LocalModule : public Module, public BufferHolder {
 
  private:
   std::shared_ptr<Module> model_;
+  std::vector<int> pipeline_ranks_;
 };
 
 // The model that a tree is part of; the tree itself unless it is a local one.
