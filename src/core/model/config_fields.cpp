@@ -72,7 +72,7 @@ const char* ConfigFields::either(const char* name, const char* alias) const {
   if (!other) return name;
   if (value && value->shown() != other->shown()) {
     fail(NXD_ERROR_INVALID_ARGUMENT, "config_json: ", path(name), " and ", path(alias),
-         " are names of one size: expected one value, got ", value->shown(), " and ",
+         " are names of one field: expected one value, got ", value->shown(), " and ",
          other->shown());
   }
   return alias;

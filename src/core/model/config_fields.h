@@ -49,7 +49,7 @@ class ConfigFields {
   Value choice(const char* name, const std::string& fallback,
                const std::vector<std::pair<std::string, Value>>& table) const;
 
-  // The name of the two that the file uses for one size; INVALID_ARGUMENT when both are there and
+  // The name of the two that the file uses for one field; INVALID_ARGUMENT when both are there and
   // differ.
   const char* either(const char* name, const char* alias) const;
 

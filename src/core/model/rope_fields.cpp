@@ -8,8 +8,9 @@ namespace nxd {
 namespace {
 
 nxd_rope_t read_rope_type(const ConfigFields& rope) {
-  // The oldest files call it "type".
-  const char* name = rope.has("rope_type") ? "rope_type" : "type";
+  // The oldest files call it "type". Releases of transformers differ in the one that counts, so
+  // that two values are none.
+  const char* name = rope.either("rope_type", "type");
   return rope.choice<nxd_rope_t>(name, "default",
                                  {{"default", NXD_ROPE_DEFAULT},
                                   {"linear", NXD_ROPE_LINEAR},

@@ -91,7 +91,7 @@ void bad_fields(void**) {
        "n_layer and num_hidden_layers"},
       {{{"num_attention_heads", 8}},
        NXD_ERROR_INVALID_ARGUMENT,
-       "n_head and num_attention_heads are names of one size: expected one value, got 4 and 8"},
+       "n_head and num_attention_heads are names of one field: expected one value, got 4 and 8"},
       {{{"hidden_size", 32}}, NXD_ERROR_INVALID_ARGUMENT, "n_embd and hidden_size"},
       {{{"n_positions", 8}, {"max_position_embeddings", 9}},
        NXD_ERROR_INVALID_ARGUMENT,

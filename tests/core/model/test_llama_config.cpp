@@ -270,6 +270,10 @@ void bad_fields(void**) {
   expect(with_scaling({{"type", "linear"}}).dump(), bad, "rope_scaling.factor");
   expect(with_scaling({{"type", "linear"}, {"factor", 0.5}}).dump(), bad, "rope_scaling.factor");
   expect(with_scaling({{"type", "llama3"}, {"factor", 2}}).dump(), bad, "low_freq_factor");
+  json two = {{"type", "linear"}, {"rope_type", "dynamic"}, {"factor", 2}};
+  expect(with_scaling(two).dump(), bad, "rope_scaling.type are names of one field");
+  two["rope_type"] = "linear";
+  assert_int_equal(LlamaConfig::parse(with_scaling(two).dump()).rope.type, NXD_ROPE_LINEAR);
 }
 
 void unknown_names(void**) {
