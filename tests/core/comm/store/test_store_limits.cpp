@@ -120,6 +120,34 @@ void large_requests_take_turns(void**) {
   assert_true(other.hear(8) == Client::number(int64_t{12}));
 }
 
+// The turn of one that leaves is the next one's, in the order of arrival, although there is still
+// no memory for any other.
+void turns_are_handed_on(void**) {
+  TcpStoreServer::Limits limits;
+  limits.in_flight = size_t{64} << 10;
+  limits.turn_ms = limits.stall_ms = 600000;
+  TcpStoreServer server("127.0.0.1", 0, std::nullopt, limits);
+  const std::string value(size_t{3} << 20, 'x');
+  std::vector<Client> clients;
+  std::vector<std::string> rests;
+  for (int i = 0; i < 5; ++i) clients.emplace_back(server);
+  for (size_t i = 0; i < clients.size(); ++i) {
+    const std::string request = Client::set(std::to_string(i), value);
+    const size_t begun = size_t{80} << 10;  // the server reads all of it, or as much as it may
+    clients[i].hears_nothing();
+    clients[i].say(request.substr(0, begun));
+    rests.push_back(request.substr(begun));
+    // So that it has come into the line before the next does.
+    Client other(server);
+    for (int k = 0; k < 20; ++k) other.hears_nothing();
+  }
+  clients[0].leave();
+  for (size_t i = 1; i < clients.size(); ++i) {
+    clients[i].say(rests[i]);
+    clients[i].hears_nothing();
+  }
+}
+
 // One that leaves in the middle of a large request takes no memory from those who stay.
 void memory_comes_back(void**) {
   TcpStoreServer::Limits limits = patient_limits();
@@ -312,6 +340,7 @@ int main() {
       cmocka_unit_test(values_do_not_grow_without_bound),
       cmocka_unit_test(waits_do_not_grow_without_bound),
       cmocka_unit_test(large_requests_take_turns),
+      cmocka_unit_test(turns_are_handed_on),
       cmocka_unit_test(memory_comes_back),
       cmocka_unit_test(silent_connections_make_room),
       cmocka_unit_test(unread_answers),

@@ -10,6 +10,7 @@
 
 #include <atomic>
 #include <cstddef>
+#include <cstring>
 #include <fstream>
 #include <string>
 #include <thread>
@@ -194,6 +195,32 @@ void adds(void**) {
   client.hears_nothing();
 }
 
+// As torch has it: an absent key equals an empty expectation alone. Another one comes back.
+void sets_that_compare(void**) {
+  TcpStoreServer server("127.0.0.1", 0);
+  Client client(server), waiting(server);
+  const auto answer_to = [&client](const std::string& expected, const std::string& desired) {
+    client.say(std::string(1, kCompareSet) + Client::bytes("key") + Client::bytes(expected) +
+               Client::bytes(desired));
+    uint64_t size = 0;
+    std::memcpy(&size, client.hear(sizeof size).data(), sizeof size);
+    return client.hear(size);
+  };
+  waiting.say(Client::wait({"key"}));
+  waiting.hears_nothing();
+  assert_string_equal(answer_to("old", "new").c_str(), "old");
+  client.say(std::string(1, kGetNumKeys));
+  assert_true(client.hear(8) == Client::number(int64_t{0}));
+  waiting.hears_nothing();
+  assert_string_equal(answer_to("", "first").c_str(), "first");
+  assert_true(waiting.hear(1) == kStop);
+  assert_string_equal(answer_to("another", "second").c_str(), "first");
+  assert_string_equal(answer_to("", "second").c_str(), "first");
+  assert_string_equal(answer_to("first", "second").c_str(), "second");
+  client.say(Client::get("key"));
+  assert_true(client.hear(8 + 6) == Client::bytes("second"));
+}
+
 void stops_in_a_flood(void**) {
   TcpStoreServer server("127.0.0.1", 0, std::nullopt, patient_limits());
   std::vector<Client> clients;
@@ -347,6 +374,7 @@ int main() {
       cmocka_unit_test(greetings),
       cmocka_unit_test(other_users),
       cmocka_unit_test(adds),
+      cmocka_unit_test(sets_that_compare),
       cmocka_unit_test(stops_in_a_flood),
       cmocka_unit_test(scans_once),
       cmocka_unit_test(refuses_at_the_head),
