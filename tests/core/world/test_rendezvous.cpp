@@ -480,7 +480,7 @@ void full_store(void**) {
 
 // A count that is a lie is an error or passed over, and keeps no rank waiting.
 void unreadable_rejections(void**) {
-  for (const char* count : {"-1", "2147483648", "x", "9999999999999999999999"}) {
+  for (const char* count : {"-1", "16777217", "x", "9999999999999999999999"}) {
     const auto store = std::make_shared<nxd::LocalStore>();
     nxd::GroupRejections rejections(store, 0, 2);
     store->set("count", count);
@@ -491,7 +491,7 @@ void unreadable_rejections(void**) {
   }
   const auto store = std::make_shared<nxd::LocalStore>();
   nxd::GroupRejections rejections(store, 0, 2);
-  store->set("count", "1000000");
+  store->set("count", "16777216");
   nxd::GroupRejections::Attempt first(rejections, {0, 1});
   assert_false(first.rejection("group").has_value());
   const char* const entries[] = {

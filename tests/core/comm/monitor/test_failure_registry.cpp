@@ -35,11 +35,43 @@ void causes_without_end(void**) {
   FailureRegistry failures(store, 0, kSize, -1, -1);
   failures.report({NXD_ERROR_PEER_LOST, 1, "left"});
   assert_int_equal(failures.loss()->rank, 2);
-  for (const char* words : {"", "x", "0 3 x", "-6 4 x"}) {
+  for (const char* words : {"", "x", "0 2 x", "1 2 x", "-6 4 x", "-6 -1 x"}) {
     store->set("lost_to/3", words);
     FailureRegistry other(store, 0, kSize, -1, -1);
     other.report({NXD_ERROR_PEER_LOST, 3, "ended"});
     assert_int_equal(other.loss()->rank, 3);
+  }
+}
+
+// The edges lead to the rank that waits for no other. Where they lead back to this rank, it names
+// the one that it waits for, and never itself.
+void culprits(void**) {
+  const auto store = std::make_shared<nxd::LocalStore>();
+  FailureRegistry own(store, 0, kSize, -1, -1);
+  const auto check = [&](int rank, bool is_certain) {
+    const auto culprit = own.find_culprit(1);
+    assert_int_equal(culprit.rank, rank);
+    assert_int_equal(culprit.certain, is_certain);
+  };
+  check(1, true);
+  store->set("wait/1", "2");
+  check(2, false);
+  store->set("wait/2", "0");
+  check(1, true);
+  store->set("wait/0", "1");
+  check(1, true);
+  store->set("wait/2", "1");
+  check(1, false);
+}
+
+// Calls do not end by a loss that is none.
+void losses_without_a_failure(void**) {
+  const auto store = std::make_shared<nxd::LocalStore>();
+  for (const char* words : {"0 2 well", "1 2 well"}) {
+    store->set("lost", words);
+    FailureRegistry own(store, 0, kSize, -1, -1);
+    own.poll();
+    assert_false(own.lost());
   }
 }
 
@@ -118,6 +150,8 @@ int main() {
   const CMUnitTest tests[] = {
       cmocka_unit_test(word_that_is_not_said),
       cmocka_unit_test(causes_without_end),
+      cmocka_unit_test(culprits),
+      cmocka_unit_test(losses_without_a_failure),
       cmocka_unit_test(circles),
       cmocka_unit_test(confirmed_circles),
       cmocka_unit_test(rejections),

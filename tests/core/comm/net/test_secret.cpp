@@ -229,13 +229,13 @@ bool is_let_go(const Fd& fd) {
   return !nxd::receive_all(fd.get(), &byte, 1, nxd_test::patiently());
 }
 
-std::string hello_of(int from, int to) {
+std::string hello_of(int from, int to, const std::string& purpose = "group") {
   nxd::PeerHello hello;
   hello.from = from;
   hello.to = to;
   hello.nonce = nxd::make_nonce();
-  hello.purpose_size = 5;
-  return std::string(nxd::view_of(hello)).append("group");
+  hello.purpose_size = static_cast<uint32_t>(purpose.size());
+  return std::string(nxd::view_of(hello)) + purpose;
 }
 
 // The words of a rank that connected once are of no use again, nor are the listener's own.
@@ -283,6 +283,20 @@ void old_words_are_refused(void**) {
   say(lost, hello_of(1, 2));
   assert_true(is_let_go(lost));
   assert_false(static_cast<bool>(zero.take(1, "group", milliseconds(0))));
+}
+
+// Neither takes more than its share of a rank's memory or descriptors: a purpose has a bound, and
+// one that says nothing is let go.
+void strangers_are_bounded(void**) {
+  Connector zero("127.0.0.1", 0, Secret(kText));
+  const Fd silent = come(zero), slow = come(zero);
+  say(slow, hello_of(1, 0).substr(0, 20));
+  const Fd longest = come(zero), longer = come(zero);
+  say(longest, hello_of(1, 0, std::string(nxd::kPurposeLimit, 'x')));
+  assert_int_equal(hear(longest, sizeof(nxd::PeerAnswer)).size(), sizeof(nxd::PeerAnswer));
+  say(longer, hello_of(1, 0, std::string(nxd::kPurposeLimit + 1, 'x')));
+  assert_true(is_let_go(longer));
+  assert_true(is_let_go(silent) && is_let_go(slow) && is_let_go(longest));
 }
 
 // ---- stores
@@ -386,10 +400,11 @@ void stores_refuse_old_words(void**) {
 int main() {
   for (const char* name : {"NXD_SECRET", "NXD_SECRET_FILE", "NXD_OPEN_STORE"}) ::unsetenv(name);
   const CMUnitTest tests[] = {
-      cmocka_unit_test(from_the_environment), cmocka_unit_test(from_a_file),
-      cmocka_unit_test(proofs_differ),        cmocka_unit_test(ranks_prove_themselves),
-      cmocka_unit_test(relays_are_refused),   cmocka_unit_test(old_words_are_refused),
-      cmocka_unit_test(stores_want_it),       cmocka_unit_test(stores_refuse_old_words),
+      cmocka_unit_test(from_the_environment),    cmocka_unit_test(from_a_file),
+      cmocka_unit_test(proofs_differ),           cmocka_unit_test(ranks_prove_themselves),
+      cmocka_unit_test(relays_are_refused),      cmocka_unit_test(old_words_are_refused),
+      cmocka_unit_test(strangers_are_bounded),   cmocka_unit_test(stores_want_it),
+      cmocka_unit_test(stores_refuse_old_words),
   };
   return cmocka_run_group_tests(tests, nullptr, nullptr);
 }

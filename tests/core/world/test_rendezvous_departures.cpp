@@ -1,0 +1,169 @@
+// Ranks that do not join, and those that learn of it: who is told, who waits for whom, and the rank
+// to blame for a store that does not answer.
+#include <atomic>
+#include <chrono>
+#include <memory>
+#include <stdexcept>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "core/comm/monitor/failure_registry.h"
+#include "core/comm/store/local_store.h"
+#include "core/world/rendezvous.h"
+#include "support/told.h"
+
+#include "support/check.h"
+
+namespace {
+
+using nxd::RankInfo;
+using nxd::WorldFacts;
+using nxd_test::Told;
+using nxd_test::told_by;
+
+constexpr int64_t kTimeoutMs = 4000;
+
+RankInfo member_of(const std::shared_ptr<nxd::Store>& store, int rank, int size) {
+  RankInfo member;
+  member.rank = rank;
+  member.size = size;
+  member.store = store;
+  return member;
+}
+
+// --- A rank that leaves --------------------------------------------------------------------------
+
+bool is_known_to_have_left(const std::shared_ptr<nxd::Store>& world, int rank) {
+  nxd::FailureRegistry failures(
+      std::make_shared<nxd::PrefixStore>(world, nxd::FailureRegistry::kPrefix), 0, 3, -1, -1);
+  return failures.has_left(rank, "world");
+}
+
+// Ranks that wait for it in the world's first call look for its name there.
+void between_rendezvous_and_world(void**) {
+  const auto world = std::make_shared<nxd::LocalStore>();
+  assert_false(is_known_to_have_left(world, 2));
+  bool has_thrown = false;
+  try {
+    nxd::or_leave(*world, 2, []() -> int { throw std::runtime_error("no memory"); });
+  } catch (const std::runtime_error&) {
+    has_thrown = true;
+  }
+  assert_true(has_thrown);
+  assert_true(is_known_to_have_left(world, 2));
+  assert_int_equal(nxd::or_leave(*world, 1, [] { return 7; }), 7);
+  assert_false(is_known_to_have_left(world, 1));
+}
+
+void instead_of_joining(void**) {
+  for (const int rank : {0, 1}) {
+    const auto store = std::make_shared<nxd::LocalStore>();
+    nxd::reject_world(member_of(store, rank, 2), kTimeoutMs);
+    assert_true(is_known_to_have_left(std::make_shared<nxd::PrefixStore>(store, "world0/"), rank));
+    const Told told = told_by([&] { nxd::join_world(member_of(store, 1 - rank, 2), kTimeoutMs); });
+    assert_int_equal(told.status, NXD_ERROR_PEER_LOST);
+    assert_int_equal(told.rank, rank);
+  }
+}
+
+// --- Ranks that read why there is no world -------------------------------------------------------
+
+// The keys end with rank 0. The second rank to read waits until rank 0 has looked for it twice.
+class WatchedStore : public nxd::LocalStore {
+ public:
+  bool serves() const override { return true; }
+  int64_t add(const std::string& key, int64_t amount) override {
+    if (!key.ends_with("readers")) return nxd::LocalStore::add(key, amount);
+    if (amount == 0) {
+      ++looks;
+      return last_seen = nxd::LocalStore::add(key, 0);
+    }
+    if (readers_++ == 1) await_looks(looks + 2);
+    return nxd::LocalStore::add(key, amount);
+  }
+
+  std::atomic<int> looks{0};
+  std::atomic<int64_t> last_seen{-1};
+
+ private:
+  void await_looks(int count) {
+    for (int i = 0; i < 4000 && looks < count; ++i) {
+      std::this_thread::sleep_for(std::chrono::milliseconds(1));
+    }
+  }
+  std::atomic<int> readers_{0};
+};
+
+void rank_0_waits_for_those_who_came(void**) {
+  const auto store = std::make_shared<WatchedStore>();
+  std::vector<Told> told(3);
+  std::vector<std::thread> threads;
+  for (int rank = 0; rank < 3; ++rank) {
+    threads.emplace_back([&, rank] {
+      told[static_cast<size_t>(rank)] =
+          told_by([&] { nxd::join_world(member_of(store, rank, 4), kTimeoutMs); });
+    });
+  }
+  for (std::thread& thread : threads) thread.join();
+  for (const Told& each : told) {
+    assert_int_equal(each.status, NXD_ERROR_TIMEOUT);
+    assert_int_equal(each.rank, 3);
+  }
+  assert_int_equal(store->last_seen, 2);
+}
+
+void a_rank_0_that_rejects_waits_too(void**) {
+  const auto store = std::make_shared<WatchedStore>();
+  std::thread other([&] {
+    const Told told = told_by([&] { nxd::join_world(member_of(store, 1, 2), 60000); });
+    if (told.rank != 0) store->looks = -1000000;
+  });
+  nxd::reject_world(member_of(store, 0, 2), kTimeoutMs);
+  other.join();
+  assert_true(store->looks > 0);
+}
+
+// --- The rank to blame for the store -------------------------------------------------------------
+
+// On this host.
+class NearStore : public nxd::LocalStore {
+ public:
+  std::string server_host() const override { return "127.0.0.1"; }
+};
+
+// Ranks 2 and 3 are on another host, which has the store; the first of them is to blame. Nobody is
+// where all ranks share that host.
+void first_rank_near_the_store(void**) {
+  const auto store = std::make_shared<nxd::LocalStore>();
+  for (const int rank : {1, 2, 3}) {
+    const std::string host = rank == 1 ? "here" : "there";
+    store->set("world0/info/" + std::to_string(rank),
+               "4 0 " + std::to_string(rank == 1 ? 0 : 1) + " 33 0\nnetwork of " + host +
+                   "\nprocess " + std::to_string(rank) + "\n" + host);
+  }
+  const WorldFacts facts = nxd::join_world(member_of(store, 0, 4), kTimeoutMs);
+  assert_int_equal(facts.near_store, 2);
+  assert_int_equal(facts.lost_with_store(0), 2);
+  assert_int_equal(facts.lost_with_store(1), 2);
+  assert_int_equal(facts.lost_with_store(2), -1);
+  assert_int_equal(facts.lost_with_store(3), -1);
+
+  const auto near = std::make_shared<NearStore>();
+  std::thread other([&] { nxd::join_world(member_of(near, 1, 2), 60000); });
+  assert_int_equal(nxd::join_world(member_of(near, 0, 2), 60000).near_store, -1);
+  other.join();
+}
+
+}  // namespace
+
+int main() {
+  const CMUnitTest tests[] = {
+      cmocka_unit_test(between_rendezvous_and_world),
+      cmocka_unit_test(instead_of_joining),
+      cmocka_unit_test(rank_0_waits_for_those_who_came),
+      cmocka_unit_test(a_rank_0_that_rejects_waits_too),
+      cmocka_unit_test(first_rank_near_the_store),
+  };
+  return cmocka_run_group_tests(tests, nullptr, nullptr);
+}
