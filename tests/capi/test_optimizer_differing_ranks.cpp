@@ -21,9 +21,11 @@ struct Training {
   Ddp ddp;
   Optimizer optimizer;
 
-  Training(nxd_context_t* ctx, int32_t zero_stage, int rank) {
+  Training(nxd_context_t* ctx, int32_t zero_stage, int rank,
+           nxd_toggle_t overlap = NXD_TOGGLE_DEFAULT) {
     nxd_ddp_options_t options = NXD_DDP_OPTIONS_INIT;
     options.zero_stage = zero_stage;
+    options.overlap = overlap;
     NXD_TEST_OK(model.create_ddp(ctx, options, ddp));
     model.set_gradients(rank, rank + 1);
     set_adamw(0.9);
@@ -107,6 +109,8 @@ void options_that_differ(void**) {
       {[](nxd_finish_options_t& o) { o.scale = 0.5; }, "scale: expected the same on all ranks"},
       {[](nxd_finish_options_t& o) { o.max_norm = 1; }, "max_norm: expected the same"},
       {[](nxd_finish_options_t& o) { o.norm_type = 1; }, "norm_type: expected the same"},
+      {[](nxd_finish_options_t& o) { o.data_parallel_reduce = NXD_REDUCE_AVG; },
+       "data_parallel_reduce: expected the same on all ranks, got "},
       {[](nxd_finish_options_t& o) { o.check_finite = NXD_TOGGLE_OFF; },
        "check_finite: expected the same on all ranks"}};
   static const Difference none[] = {{[](nxd_finish_options_t& o) { o.max_norm = INFINITY; },
@@ -161,6 +165,31 @@ void histories_that_differ(void**) {
   });
 }
 
+// After a rejected step one rank begins anew and another goes on with what it has: the gradients
+// that each tells of are those that it brings, so that copies of the parameters stay alike.
+void one_rank_that_begins_anew(void**) {
+  for (const int32_t zero_stage : {0, 1}) {
+    for (const nxd_toggle_t overlap : {NXD_TOGGLE_OFF, NXD_TOGGLE_ON}) {
+      const auto ends = on_ranks<std::vector<char>>(2, [&](nxd_context_t* ctx, int rank, int) {
+        Training training(ctx, zero_stage, rank, overlap);
+        nxd_ddp_t* const ddp = training.ddp.get();
+        NXD_TEST_OK(nxd_ddp_mark_unused(ddp, 1));
+        nxd_finish_options_t options = NXD_FINISH_OPTIONS_INIT;
+        options.max_norm = -1;
+        NXD_TEST_REFUSED(nxd_optimizer_step(training.optimizer.get(), &options, nullptr),
+                         NXD_ERROR_INVALID_ARGUMENT, "max_norm");
+        if (rank == 0) {
+          NXD_TEST_OK(nxd_ddp_mark_ready(ddp, 0));
+          NXD_TEST_OK(nxd_ddp_mark_unused(ddp, 1));
+        }
+        NXD_TEST_OK(training.step());
+        return training.model.bytes();
+      });
+      assert_true(ends[0] == ends[1]);
+    }
+  }
+}
+
 nxd_status_t fail_if(const nxd_update_t*, void* fails) {
   return *static_cast<const bool*>(fails) ? NXD_ERROR_USER : NXD_OK;
 }
@@ -193,6 +222,7 @@ void copies_that_part(void**) {
 int main() {
   const CMUnitTest tests[] = {
       cmocka_unit_test(settings_that_differ), cmocka_unit_test(options_that_differ),
-      cmocka_unit_test(histories_that_differ), cmocka_unit_test(copies_that_part)};
+      cmocka_unit_test(one_rank_that_begins_anew), cmocka_unit_test(histories_that_differ),
+      cmocka_unit_test(copies_that_part)};
   return cmocka_run_group_tests(tests, nullptr, nullptr);
 }
