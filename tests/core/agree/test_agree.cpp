@@ -72,6 +72,25 @@ void test_rejections(void**) {
   });
 }
 
+// Peers hear a reason of 512 bytes whole, and as much of a longer one.
+void test_long_reasons(void**) {
+  on_ranks([](const std::vector<nxd::ProcessGroup*>& groups, int rank) {
+    constexpr size_t kMost = 512;
+    std::string reason;
+    while (reason.size() < 600) reason += std::to_string(reason.size()) + " ";
+    for (const size_t size : {kMost, reason.size()}) {
+      const Told told = told_by([&] {
+        Proposal proposal(rank);
+        if (rank == 1) proposal.reject(NXD_ERROR_INVALID_STATE, reason.substr(0, size));
+        nxd::agree(groups, proposal);
+      });
+      NXD_TEST_CHECK(told.status == NXD_ERROR_INVALID_STATE);
+      NXD_TEST_CHECK(told.message == (rank == 1 ? reason.substr(0, size)
+                                                : "rank 1 failed: " + reason.substr(0, kMost)));
+    }
+  });
+}
+
 void test_texts(void**) {
   on_ranks([](const std::vector<nxd::ProcessGroup*>& groups, int rank) {
     if (groups.size() > 1) return;
@@ -113,8 +132,8 @@ void test_outcomes(void**) {
 int main() {
   const CMUnitTest tests[] = {
       cmocka_unit_test(test_same),       cmocka_unit_test(test_differences),
-      cmocka_unit_test(test_rejections), cmocka_unit_test(test_texts),
-      cmocka_unit_test(test_outcomes),
+      cmocka_unit_test(test_rejections), cmocka_unit_test(test_long_reasons),
+      cmocka_unit_test(test_texts),      cmocka_unit_test(test_outcomes),
   };
   return cmocka_run_group_tests(tests, nullptr, nullptr);
 }

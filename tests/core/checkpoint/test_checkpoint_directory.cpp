@@ -13,6 +13,7 @@
 #include <fstream>
 
 #include "core/checkpoint/checkpoint_directory.h"
+#include "core/checkpoint/directory.h"
 #include "core/checkpoint/file.h"
 #include "support/rejection.h"
 #include "support/temp_dir.h"
@@ -427,6 +428,19 @@ void one_that_cannot_be_read_is_not_passed_over(void**) {
   assert_int_equal(directory.newest().value_or(-1), 1);
 }
 
+// A file that somebody replaces by a link leads to no other, and by a FIFO to no wait.
+void what_is_no_file_is_not_synchronised(void**) {
+  const nxd_test::TempDir dir;
+  const std::string file = dir.path() + "/file", link = dir.path() + "/link";
+  std::ofstream(file) << "content";
+  nxd::synchronise(file);
+  fs::create_symlink(file, link);
+  nxd_test::rejection(NXD_ERROR_IO, "link: ", [&] { nxd::synchronise(link); });
+  const std::string fifo = dir.path() + "/fifo";
+  assert_int_equal(::mkfifo(fifo.c_str(), 0600), 0);
+  status_of(Failing::kNothing, [&] { nxd::synchronise(fifo); });
+}
+
 // A relative path leads from where the program was when it named it.
 void a_program_that_goes_elsewhere(void**) {
   const nxd_test::TempDir dir;
@@ -472,6 +486,7 @@ int main() {
       cmocka_unit_test(a_lock_of_another_user),
       cmocka_unit_test(only_leftovers_are_removed),
       cmocka_unit_test(one_that_cannot_be_read_is_not_passed_over),
+      cmocka_unit_test(what_is_no_file_is_not_synchronised),
       cmocka_unit_test(a_program_that_goes_elsewhere),
       cmocka_unit_test(a_working_directory_that_is_gone),
   };
