@@ -51,7 +51,38 @@ void test_layouts_refused(void**) {
   refused("ranks, got 1048576 x 1048576 x 1048576", [](auto& l) {
     l.tensor_parallel_size = l.pipeline_parallel_size = l.data_parallel_size = 1 << 20;
   });
+  refused("expected at most 2147483647 ranks, got 1 x 4 x 1073741824", [](auto& l) {
+    l.pipeline_parallel_size = 4;
+    l.data_parallel_size = 1 << 30;
+  });
+  refused("tokens in a microbatch, got 262145 sequences of 1024", [](auto& l) {
+    l.sequence_length = 1024;
+    l.microbatch_size = (1 << 18) + 1;
+  });
   refused("reserved", [](auto& l) { l.reserved = 1; });
+}
+
+// As many tokens and ranks as there may be at most.
+void test_largest_layouts(void**) {
+  const nxd_plan_model_t model = small_model();
+  nxd_plan_layout_t layout = layout_of(1, 1, INT32_MAX, 1, 1024);
+  layout.microbatch_size = 1 << 18;
+  nxd_plan_prediction_t p = {};
+  p.struct_size = sizeof p;
+  assert_int_equal(nxd_plan_predict(&model, nullptr, &layout, &p), NXD_OK);
+}
+
+// Each rank has a feature of the MLP.
+void test_narrow_models(void**) {
+  nxd_plan_model_t model = small_model();
+  model.intermediate_size = 1;
+  const nxd_plan_layout_t layout = layout_of(2, 1, 1, 1, 10);
+  nxd_plan_prediction_t p = {};
+  p.struct_size = sizeof p;
+  assert_refused(nxd_plan_predict(&model, nullptr, &layout, &p),
+                 "expected at most intermediate_size (1), got 2");
+  model.intermediate_size = 2;
+  assert_int_equal(nxd_plan_predict(&model, nullptr, &layout, &p), NXD_OK);
 }
 
 void test_models_and_machines_refused(void**) {
@@ -148,8 +179,9 @@ void test_searches_refused(void**) {
 }  // namespace
 
 int main() {
-  const CMUnitTest tests[] = {cmocka_unit_test(test_layouts_refused),
-                              cmocka_unit_test(test_models_and_machines_refused),
-                              cmocka_unit_test(test_searches_refused)};
+  const CMUnitTest tests[] = {
+      cmocka_unit_test(test_layouts_refused), cmocka_unit_test(test_largest_layouts),
+      cmocka_unit_test(test_narrow_models), cmocka_unit_test(test_models_and_machines_refused),
+      cmocka_unit_test(test_searches_refused)};
   return cmocka_run_group_tests(tests, nullptr, nullptr);
 }

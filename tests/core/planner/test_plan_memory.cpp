@@ -105,11 +105,37 @@ void test_memory_of_products(void**) {
   assert_true(widened.buffer_bytes > own.buffer_bytes + (8 << 20));
 }
 
+// Two ranks with two chunks each of a layer: the first one makes five forward passes before its
+// first backward, and keeps as many, however many microbatches there are.
+void test_interleaved_activations(void**) {
+  for (const int microbatches : {4, 6, 20}) {
+    nxd_plan_layout_t layout = layout_of(1, 2, 1, microbatches, 10);
+    layout.virtual_size = 2;
+    layout.schedule = NXD_PP_SCHEDULE_INTERLEAVED;
+    const auto p = predict(small_model(), round_machine(), layout);
+    assert_int_equal(p.fullest_rank, 0);
+    assert_int_equal(p.activation_bytes, 5 * (8 * block(320) + 3 * block(640)));
+  }
+}
+
+// The first rank of a pipeline receives no values: of a boundary of two values it has those alone
+// that it receives as gradients. A layer's blocks, a gradient of the table, four copies of each
+// matrix.
+void test_buffers_of_the_first_rank(void**) {
+  const auto p = predict(small_model(), round_machine(), layout_of(1, 2, 1, 6, 10));
+  assert_int_equal(p.fullest_rank, 0);
+  assert_int_equal(p.buffer_bytes, 5 * block(320) + 2 * block(640) + block(1024) +
+                                       4 * (2 * kLayerSlack + kTableSlack) + 2 * (2 * 320));
+}
+
 }  // namespace
 
 int main() {
-  const CMUnitTest tests[] = {
-      cmocka_unit_test(test_zero_memory), cmocka_unit_test(test_blocks_of_gradients),
-      cmocka_unit_test(test_tied_gradients), cmocka_unit_test(test_memory_of_products)};
+  const CMUnitTest tests[] = {cmocka_unit_test(test_zero_memory),
+                              cmocka_unit_test(test_blocks_of_gradients),
+                              cmocka_unit_test(test_tied_gradients),
+                              cmocka_unit_test(test_memory_of_products),
+                              cmocka_unit_test(test_interleaved_activations),
+                              cmocka_unit_test(test_buffers_of_the_first_rank)};
   return cmocka_run_group_tests(tests, nullptr, nullptr);
 }
