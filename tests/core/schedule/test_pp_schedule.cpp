@@ -210,6 +210,11 @@ void test_critical_path(void**) {
   assert_equals(split.critical_path, 3 * 2 + 3 * 3 + 1);
   const ScheduleReport whole = play(NXD_PP_SCHEDULE_1F1B, {3, 1, 5}, 2, 3, 1);
   assert_equals(whole.critical_path, 3 * 2 + 3 * (3 + 1));
+  // The way that ends with a weight gradient of the last rank, which is not the last to be made.
+  PipelineCosts late = uniform({2, 1, 1}, 2, 3, 1);
+  late.backward_weight[1] = 100;
+  const auto dear = report_schedule(Schedule::make(NXD_PP_SCHEDULE_ZERO_BUBBLE, {2, 1, 1}), late);
+  assert_equals(dear.critical_path, 2 * 2 + 3 + 100);
   const PipelineShape alone{1, 3, 2};
   PipelineCosts costs = uniform(alone, 2, 3, 1);
   costs.transfer = 100;
@@ -246,6 +251,8 @@ void test_shapes_refused(void**) {
   says(NXD_PP_SCHEDULE_INVALID, 1, 1, 1, "kind: expected an NXD_PP_SCHEDULE_*, got -1");
   says(6, 1, 1, 1, "kind: expected an NXD_PP_SCHEDULE_*, got 6");
   says(NXD_PP_SCHEDULE_GPIPE, INT32_MAX, INT32_MAX, INT32_MAX, "forward passes in all");
+  nxd::check_shape({2, 1, 1 << 21});
+  says(NXD_PP_SCHEDULE_GPIPE, 1, 1, (1 << 22) + 1, "at most 4194304 forward passes in all");
 }
 
 void test_names(void**) {
@@ -327,7 +334,7 @@ void test_bad_calls(void**) {
                    NXD_ERROR_INVALID_ARGUMENT);
   assert_int_equal(nxd_pp_schedule_get_report(schedule, nullptr, nullptr),
                    NXD_ERROR_INVALID_ARGUMENT);
-  const double bad[] = {1, -1};
+  const double bad[] = {1, -1}, endless[] = {1, INFINITY};
   nxd_pp_costs_t costs = NXD_PP_COSTS_INIT;
   costs.backward_weight = bad;
   report.makespan = 5;
@@ -336,9 +343,15 @@ void test_bad_calls(void**) {
   assert_equals(report.makespan, 0);
   assert_says(nxd_last_error(), "costs->backward_weight[1]: expected a duration of at least 0");
   costs = NXD_PP_COSTS_INIT;
-  costs.transfer = -1;
+  costs.forward = endless;
   assert_int_equal(nxd_pp_schedule_get_report(schedule, &costs, &report),
                    NXD_ERROR_INVALID_ARGUMENT);
+  for (const double transfer : {-1.0, double{INFINITY}}) {
+    costs = NXD_PP_COSTS_INIT;
+    costs.transfer = transfer;
+    assert_int_equal(nxd_pp_schedule_get_report(schedule, &costs, &report),
+                     NXD_ERROR_INVALID_ARGUMENT);
+  }
   nxd_pp_schedule_destroy(schedule);
   nxd_pp_schedule_destroy(nullptr);
 }
