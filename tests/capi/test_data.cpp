@@ -6,9 +6,11 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <chrono>
 #include <filesystem>
 #include <fstream>
 #include <map>
+#include <thread>
 #include <vector>
 
 #include "nxd/data_parallel.h"
@@ -280,9 +282,18 @@ std::vector<Slip> slips(const std::string& in) {
       {"batch_size: expected 1 to 2^30, got 0", argument,
        [](auto&, auto& batch, auto&, auto&) { batch = 0; }},
       {"batch_size: expected 1 to 2^30", argument,
-       [](auto&, auto& batch, auto&, auto&) { batch = INT64_MAX; }},
+       [](auto&, auto& batch, auto&, auto&) { batch = (int64_t{1} << 30) + 1; }},
       {"sequence_length: expected 1 to 2^40, got -1", argument,
        [](auto&, auto&, auto& length, auto&) { length = -1; }},
+      {"sequence_length: expected 1 to 2^40, got 1099511627777", argument,
+       [](auto&, auto&, auto& length, auto&) { length = (int64_t{1} << 40) + 1; }},
+      {"samples of 32768 tokens do not fit in memory", argument,
+       [file](auto& paths, auto& batch, auto& length, auto& o) {
+         paths[0] = file("large.bin");
+         batch = int64_t{1} << 30;
+         length = 1 << 15;
+         o.prefetch = 1024;
+       }},
       {"format: expected an NXD_TOKEN_FORMAT_*, got 4", argument,
        [](auto&, auto&, auto&, auto& o) { o.format = 4; }},
       {"vocab_size: expected at least 0, got -1", argument,
@@ -359,6 +370,7 @@ void test_bad_loaders(void**) {
     std::ofstream(directory.path() + "/" + name, std::ios::binary) << std::string(bytes, 'x');
   };
   write("good.bin", 40);
+  write("large.bin", 1 << 17);
   write("byte.bin", 42);
   write("longer.bin", 50);
   write("odd.bin", 33);
@@ -404,7 +416,21 @@ void bad_calls(nxd_context_t* ctx, int, int, void* user_data) {
   nxd_data_loader_destroy(nullptr);
 }
 
+// Positions are exact up to 2^53, where there are samples enough for the bound on epochs.
+void last_position(nxd_context_t* ctx, int, int, void* user_data) {
+  const auto& files = *static_cast<const Files*>(user_data);
+  nxd_data_loader_t* loader = open(ctx, files.paths, 1, nullptr, 1);
+  constexpr int64_t kLast = int64_t{1} << 53;
+  NXD_TEST_OK(nxd_data_loader_set_position(loader, kLast));
+  NXD_TEST_REFUSED(nxd_data_loader_set_position(loader, kLast + 1), NXD_ERROR_INVALID_ARGUMENT,
+                   "position: expected 0 to 2^53");
+  NXD_TEST_CHECK(position_of(loader) == kLast);
+  nxd_data_loader_destroy(loader);
+}
+
 void test_bad_calls(void**) {
+  Files many(kFormats[0], {(1 << 14) + 1});
+  nxd_test_run_ranks(1, 0, last_position, &many);
   Files files(kFormats[0], {4 * kLength});
   nxd_test_run_ranks(1, 0, bad_calls, &files);
 }
@@ -456,6 +482,8 @@ void changed_files(nxd_context_t* ctx, int, int, void* user_data) {
     NXD_TEST_REFUSED(nxd_data_loader_next(loader, ids.data(), nullptr, kLength), NXD_ERROR_CORRUPT,
                      "found the file's end");
   }
+  // Nothing is read ahead after an error, which would be that of a file that is whole by then.
+  std::this_thread::sleep_for(std::chrono::milliseconds(100));
   write_tokens(files.paths[0], files.contents[0], 2);
   NXD_TEST_OK(nxd_data_loader_next(loader, ids.data(), nullptr, kLength));
   NXD_TEST_CHECK(ids == Tokens(files.contents[0].begin() + 3 * kLength, files.contents[0].end()));
