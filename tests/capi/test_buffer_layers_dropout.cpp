@@ -88,14 +88,18 @@ void check_parts(nxd_context_t* ctx, int rank, int ranks, void*) {
         Buffer from(own(x), dtype, layout), apart(own(x).shape, dtype, layout);
         Buffer& to = in_place ? from : apart;
         Workspace workspace;
+        const auto call = backward ? nxd_dropout_backward : nxd_dropout_forward;
         if (with_workspace) {
           const auto bytes_of =
               backward ? nxd_dropout_backward_get_workspace : nxd_dropout_forward_get_workspace;
           NXD_TEST_OK(
               bytes_of(ctx, kName, from.tensor(), &options, to.tensor(), &options.workspace_bytes));
           options.workspace = workspace.take(options.workspace_bytes);
+          --options.workspace_bytes;
+          NXD_TEST_REFUSED(call(ctx, kName, from.tensor(), &options, to.tensor()),
+                           NXD_ERROR_INVALID_ARGUMENT, "workspace_bytes: expected at least ");
+          ++options.workspace_bytes;
         }
-        const auto call = backward ? nxd_dropout_backward : nxd_dropout_forward;
         NXD_TEST_OK(call(ctx, kName, from.tensor(), &options, to.tensor()));
         to.equals(own(expected), 1,
                   "dropout of dtype " + std::to_string(dtype) + ", dim " + std::to_string(dim) +

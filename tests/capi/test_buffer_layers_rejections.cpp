@@ -158,6 +158,7 @@ std::vector<Slip<Arguments>> slips_of_norms() {
 }
 
 std::vector<Slip<Arguments>> slips_of_dropouts() {
+  static int64_t turned[] = {kFeatures, kTokens * kFeatures, 1};
   static char small[8];
   return {
       {&kDropout, "name: expected the name of a layer, got NULL",
@@ -185,6 +186,8 @@ std::vector<Slip<Arguments>> slips_of_dropouts() {
        [](Arguments& a) { a.dropout.transposed = 1, a.px->ndim = a.py->ndim = 1; }},
       {&kDropout, "has_position: expected 0 or 1, got 2",
        [](Arguments& a) { a.dropout.has_position = 2; }},
+      {&kDropout, "y: expected memory apart from that of x",
+       [](Arguments& a) { a.py->data = a.px->data, a.py->strides = turned; }},
       {&kDropout, "y: expected memory apart from that of x",
        [](Arguments& a) { a.py->data = static_cast<char*>(a.px->data) + 4; }},
       {&kDropout, "workspace_bytes: expected at least ",

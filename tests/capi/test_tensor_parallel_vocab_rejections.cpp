@@ -127,6 +127,7 @@ std::vector<Slip<Arguments>> slips_of_embeddings() {
 }
 
 std::vector<Slip<Arguments>> slips_of_losses() {
+  static int64_t turned[] = {kRows, kTokens * kRows, 1};
   static char small[8];
   return {
       {&kLoss, "logits: expected an array, got NULL", [](Arguments& a) { a.pz = nullptr; }},
@@ -180,6 +181,8 @@ std::vector<Slip<Arguments>> slips_of_losses() {
        [](Arguments& a) { a.pl->data = a.pz->data; }},
       {&kLossBackward, "grad_logits: expected memory apart from that of logits",
        [](Arguments& a) { a.pg->data = static_cast<char*>(a.pz->data) + 4; }},
+      {&kLossBackward, "grad_logits: expected memory apart from that of logits",
+       [](Arguments& a) { a.pg->data = a.pz->data, a.pg->strides = turned; }},
       {&kLossBackward, "grad_logits: expected memory apart from that of statistics",
        [](Arguments& a) { a.pg->data = a.ps->data; }},
       {&kLoss, "workspace_bytes: expected at least ",

@@ -2,6 +2,8 @@
 #include "core/tensor_parallel/array.h"
 
 #include <algorithm>
+#include <cstdint>
+#include <cstring>
 #include <random>
 #include <set>
 
@@ -157,11 +159,71 @@ void parts(void**) {
   assert_true(array({1, 6}, {99, 1}).is_dense());
 }
 
+// More steps of strides than are tried: arrays that may overlap count as such.
+void too_many_steps(void**) {
+  Array one = array({1}, {1}), many = array({}, {});
+  one.dtype = many.dtype = NXD_DTYPE_U8;
+  std::mt19937 bits(3);  // NOLINT(cert-msc51-cpp): the same strides in each run
+  int64_t place = 0;
+  for (int dim = 0; dim < 40; ++dim) {
+    many.shape.push_back(2);
+    many.strides.push_back((1 << 20) + static_cast<int64_t>(bits() % (1 << 20)));
+    if (dim % 2 == 1) place += many.strides.back();
+  }
+  one.data = many.data + place;
+  assert_overlaps(one, many, true);
+}
+
+// Arrays as a caller hands them over.
+struct Given {
+  std::vector<int64_t> shape, strides;
+  DLTensor tensor{memory.data(), {kDLCPU, 0}, 0, {kDLFloat, 32, 1}, nullptr, nullptr, 0};
+  Given(std::vector<int64_t> sizes, std::vector<int64_t> steps)
+      : shape(std::move(sizes)), strides(std::move(steps)) {
+    tensor.ndim = static_cast<int32_t>(shape.size());
+    tensor.shape = shape.data();
+    tensor.strides = strides.empty() ? nullptr : strides.data();
+  }
+};
+
+void assert_rejected(const Given& given, const char* part) {
+  try {
+    read_array(&given.tensor, "x", Data::kNeeded);
+  } catch (const Error& error) {
+    assert_int_equal(error.status(), NXD_ERROR_INVALID_ARGUMENT);
+    if (!std::strstr(error.what(), part)) fail_msg("expected \"%s\", got %s", part, error.what());
+    return;
+  }
+  fail_msg("not rejected: expected \"%s\"", part);
+}
+
+void what_no_memory_holds(void**) {
+  // Strides of dimensions of one element, or of none, mean nothing.
+  const Given one({1, 2}, {INT64_MIN, 1}), none({0, 2}, {INT64_MAX, 1});
+  assert_int_equal(read_array(&one.tensor, "x", Data::kNeeded).count(), 2);
+  assert_int_equal(read_array(&none.tensor, "x", Data::kNeeded).count(), 0);
+  for (const int64_t stride : {INT64_MIN, INT64_MIN + 1, INT64_MAX}) {
+    assert_rejected(Given({2, 2}, {stride, 1}), "expected strides within memory");
+    assert_rejected(Given({3, 2}, {stride, 1}), "expected strides within memory");
+  }
+  assert_rejected(Given({INT64_MAX, INT64_MAX}, {}), "expected an array that fits in memory");
+  assert_rejected(Given({0, INT64_MAX, INT64_MAX}, {}), "expected an array that fits in memory");
+  assert_rejected(Given({INT64_MAX, 0, INT64_MAX}, {}), "expected an array that fits in memory");
+  assert_rejected(Given({2, -1}, {}), "expected sizes of at least 0");
+  Given far({2}, {}), odd({2}, {});
+  far.tensor.byte_offset = UINT64_MAX - 3;
+  assert_rejected(far, "expected a byte_offset within memory");
+  odd.tensor.byte_offset = 2;
+  assert_rejected(odd, "expected data aligned to 4 bytes");
+}
+
 }  // namespace
 
 int main() {
-  const CMUnitTest tests[] = {cmocka_unit_test(matrices),         cmocka_unit_test(overlaps),
-                              cmocka_unit_test(between_elements), cmocka_unit_test(drawn_arrays),
-                              cmocka_unit_test(outputs),          cmocka_unit_test(parts)};
+  const CMUnitTest tests[] = {
+      cmocka_unit_test(matrices),         cmocka_unit_test(overlaps),
+      cmocka_unit_test(between_elements), cmocka_unit_test(drawn_arrays),
+      cmocka_unit_test(outputs),          cmocka_unit_test(parts),
+      cmocka_unit_test(too_many_steps),   cmocka_unit_test(what_no_memory_holds)};
   return cmocka_run_group_tests(tests, nullptr, nullptr);
 }
