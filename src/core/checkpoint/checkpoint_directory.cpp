@@ -119,7 +119,7 @@ bool CheckpointDirectory::is_complete(int64_t step) const {
     check_sizes(step, parse_manifest(manifest_text_of(step), path));
     return true;
   } catch (const Error& e) {
-    if (e.status() == NXD_ERROR_IO || e.status() == NXD_ERROR_OUT_OF_MEMORY) throw;
+    if (e.status() == NXD_ERROR_IO) throw;
     log(NXD_LOG_WARN, "checkpoint of step ", step, " is passed over: ", e.what());
     return false;
   }

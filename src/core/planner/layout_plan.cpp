@@ -210,7 +210,7 @@ void LayoutPlan::add_memory(const std::vector<int>& layers) {
 double LayoutPlan::left_by_parameters(double elements) const {
   const double copies = layout_.data_parallel_size;
   if (copies == 1 || layout_.zero_stage == 0) return 0;
-  const double free = layout_.dtype == NXD_DTYPE_BF16 ? 1 : std::max(0.0, 1 - 2 / copies);
+  const double free = layout_.dtype == NXD_DTYPE_BF16 ? 1 : 1 - 2 / copies;
   return free * std::min(number(kernels::kSlabBytes), number(bytes_of(layout_.dtype)) * elements);
 }
 

@@ -35,7 +35,6 @@ class PartMaker : PartSizes {
                   moved(8 * rows(local_) + tokens_ * (rope + activation_back)),
                   2 * input_mapping_back() + 2 * output_mapping_back()};
     part.weight = {products, 0, 0, 2 * input_mapping()};
-    if (!split_sequence_) part.weight.collectives = 0;
     if (recompute_) part.input += part.forward;
     return part;
   }

@@ -52,7 +52,7 @@ LinearLossPlan::LinearLossPlan(const ProcessGroup& group, bool backward, LinearL
                  options_.block_tokens);
   block_tokens_ = options_.block_tokens > 0 ? options_.block_tokens
                                             : kernels::logit_block_rows(tokens(), cols());
-  block_tokens_ = std::max<int64_t>(std::min(block_tokens_, tokens()), 1);
+  block_tokens_ = std::min(block_tokens_, tokens());
   logits_block_ = scratch_.reserve(block_tokens_, cols(), tokens_.wide(), Scratch::Use::kOwn);
 }
 

@@ -269,12 +269,15 @@ void test_deadlock_message(void**) {
               "rank 0 forward of microbatch 0, chunk 1 waits for rank 0 forward of microbatch 0, "
               "chunk 0, which comes later");
   // A circle through many ranks is cut short.
-  TaskLists ring(100);
-  for (size_t rank = 0; rank < 100; ++rank) {
-    ring[rank] = {{kF, 0, 0}, {kF, 0, 1}, {kB, 0, 1}, {kB, 0, 0}};
-    if (rank == 0) std::swap(ring[rank][0], ring[rank][1]);
-  }
-  assert_says(refusal({100, 2, 1}, ring), "; and 92 more");
+  const auto message_of_ring = [](int ranks) {
+    TaskLists ring(static_cast<size_t>(ranks));
+    for (auto& tasks : ring) tasks = {{kF, 0, 0}, {kF, 0, 1}, {kB, 0, 1}, {kB, 0, 0}};
+    std::swap(ring[0][0], ring[0][1]);
+    return refusal({ranks, 2, 1}, ring);
+  };
+  assert_says(message_of_ring(100), "; and 92 more");
+  assert_says(message_of_ring(9), "; and 1 more");
+  assert_true(message_of_ring(8).find("more") == std::string::npos);
 }
 
 void test_orders_refused(void**) {
@@ -289,11 +292,16 @@ void test_orders_refused(void**) {
               "expected rank 0 backward of microbatch 0, chunk 0 after its forward, got it before");
   assert_says(refusal({1, 1, 1}, {{{kF, 0, 0}, {kW, 0, 0}, {kI, 0, 0}}}),
               "weight gradient of microbatch 0, chunk 0 after its input gradient, got it before");
+  assert_says(refusal({1, 1, 1}, {{{kF, 0, 0}, {kW, 0, 0}, {kB, 0, 0}}}),
+              "weight gradient of microbatch 0, chunk 0 after its input gradient, got it before");
   assert_says(refusal({1, 1, 1}, {{{kF, 0, 0}, {kI, 0, 0}}}),
               "expected rank 0 weight gradient of microbatch 0, chunk 0, which is missing");
   assert_says(refusal({1, 1, 1}, {{{kF, 0, 0}, {kI, 0, 0}, {kB, 0, 0}}}), "once, got it twice");
   assert_says(refusal({1, 1, 1}, {{{NXD_PP_TASK_INVALID, 0, 0}}}),
               "task 0 of rank 0: expected an NXD_PP_TASK_*, got -1");
+  constexpr int kBeyond = NXD_PP_TASK_WEIGHT_GRAD + 1;
+  assert_says(refusal({1, 1, 1}, {{{static_cast<nxd_pp_task_kind_t>(kBeyond), 0, 0}}}),
+              "task 0 of rank 0: expected an NXD_PP_TASK_*, got 4");
   assert_says(refusal({2, 1, 1}, {{{kF, 0, 0}, {kB, 0, 0}}, {{kF, 0, 0}}}),
               "expected rank 1 backward of microbatch 0, chunk 0, which is missing");
   assert_says(refusal({1, 1, 1 << 22}, {{{kF, 0, 0}, {kF, 2, 0}}}),
