@@ -1,6 +1,8 @@
 #include "core/kernel_support.h"
 #include "core/kernels/cross_entropy.h"
 
+#include "support/rejection.h"
+
 using namespace nxd;
 using namespace nxd::kernels;
 using test::Buffer;
@@ -245,6 +247,55 @@ void no_columns(void**) {
   for (int64_t i = 1; i < kRowStatistics; ++i) assert_true(got.all[i] == 0);
 }
 
+// A row's loss in f64 from shards of so many columns each.
+struct WideRow {
+  WideRow(std::vector<double> values, int64_t each, int64_t label)
+      : logits(std::move(values)), target(label), cols(each) {
+    std::vector<double> statistics;
+    for (int64_t first = 0; first < static_cast<int64_t>(logits.size()); first += cols) {
+      double own[kRowStatistics];
+      cross_entropy_statistics(shard(first), own);
+      statistics.insert(statistics.end(), own, own + kRowStatistics);
+    }
+    const auto shards = static_cast<int64_t>(statistics.size()) / kRowStatistics;
+    cross_entropy_merge(shards, 1, statistics.data(), kRowStatistics, 0, 9, &max, &log_sum, &loss);
+  }
+  LogitShard shard(int64_t first) const {
+    return {NXD_DTYPE_F64, 1, cols, cols, logits.data() + first, &target, first};
+  }
+  std::vector<double> gradient(double of_loss) const {
+    std::vector<double> out(logits.size(), 7.0);
+    for (int64_t first = 0; first < static_cast<int64_t>(logits.size()); first += cols) {
+      cross_entropy_backward(shard(first), &max, &log_sum, &of_loss, 0, 9, out.data() + first,
+                             cols);
+    }
+    return out;
+  }
+  std::vector<double> logits;
+  int64_t target, cols;
+  double max = 0, log_sum = 0, loss = 0;
+};
+
+// As in f32: a shard that sees nothing changes nothing, and a row without a gradient has none
+// whatever its logits are.
+void rows_in_f64(void**) {
+  constexpr double kInf = std::numeric_limits<double>::infinity();
+  const WideRow split({-kInf, -kInf, 1, 3}, 2, 2), whole({1, 3}, 2, 0);
+  assert_true(std::fabs(split.loss - (2 + std::log1p(std::exp(-2.0)))) < 1e-14);
+  assert_true(split.loss == whole.loss);
+  const std::vector<double> gradient = split.gradient(1);
+  assert_true(gradient[0] == 0 && gradient[1] == 0 && gradient[2] < 0 && gradient[3] > 0);
+  for (const double none : WideRow({NAN, 1}, 2, 1).gradient(0)) assert_true(none == 0);
+}
+
+void no_vocabulary(void**) {
+  check_vocabulary(1);
+  for (const int64_t vocabulary : {0, -1}) {
+    nxd_test::rejection(NXD_ERROR_INVALID_ARGUMENT, "expected a positive vocabulary, got",
+                        [&] { check_vocabulary(vocabulary); });
+  }
+}
+
 }  // namespace
 
 int main() {
@@ -252,6 +303,7 @@ int main() {
       cmocka_unit_test(statistics),        cmocka_unit_test(gradients),
       cmocka_unit_test(shards_add_up),     cmocka_unit_test(gradient_is_the_slope),
       cmocka_unit_test(non_finite_logits), cmocka_unit_test(no_columns),
+      cmocka_unit_test(rows_in_f64),       cmocka_unit_test(no_vocabulary),
   };
   return cmocka_run_group_tests(tests, nullptr, nullptr);
 }

@@ -302,6 +302,22 @@ void workspace_grows(void**) {
   std::memset(first, 1, 100);
   assert_ptr_equal(space.get<char>(50), first);
   std::memset(space.get<char>(1000000), 2, 1000000);
+  const uint64_t before = pool_stats().bytes_in_use;
+  space.get<char>(1000001);
+  assert_int_equal(pool_stats().bytes_in_use, before + 1);
+}
+
+// A block that is given back twice is one block afterwards, and none of it is in use.
+void blocks_given_back_twice(void**) {
+  const uint64_t before = pool_stats().bytes_in_use;
+  void* const block = pool_allocate(5000);
+  pool_free(block);
+  pool_free(block);
+  assert_int_equal(pool_stats().bytes_in_use, before);
+  void *const one = pool_allocate(5000), *const two = pool_allocate(5000);
+  assert_ptr_not_equal(one, two);
+  pool_free(one);
+  pool_free(two);
 }
 
 // The message says what was asked for and what the cap is; blocks in use stay.
@@ -400,6 +416,7 @@ int main(int argc, char**) {
       cmocka_unit_test(unused_memory_is_bounded),
       cmocka_unit_test(threads_exchange_blocks),
       cmocka_unit_test(workspace_grows),
+      cmocka_unit_test(blocks_given_back_twice),
       cmocka_unit_test(a_cap_bounds_what_is_handed_out),
       cmocka_unit_test(a_cap_bounds_what_is_kept),
       cmocka_unit_test(forked_children_use_the_pool),

@@ -70,6 +70,20 @@ void long_runs(void**) {
   check_run<double>(site, NXD_DTYPE_F64, 4, kCount);
 }
 
+// Where the bound is the next number after the lowest, a half of all values would round to it.
+template <class T>
+void check_narrow(nxd_dtype_t dtype) {
+  const T high = std::nextafter(T{1}, T{2});
+  std::vector<T> values(1000);
+  kernels::fill_uniform(RandomSite(11, "narrow"), dtype, values.data(), 0, 1000, 1, double{high});
+  for (const T value : values) assert_true(value == 1);
+}
+
+void bounds_are_not_reached(void**) {
+  check_narrow<float>(NXD_DTYPE_F32);
+  check_narrow<double>(NXD_DTYPE_F64);
+}
+
 void bad_arguments(void**) {
   const RandomSite site(11, "bad");
   float out[4];
@@ -93,6 +107,7 @@ void bad_arguments(void**) {
 
 int main() {
   const CMUnitTest tests[] = {cmocka_unit_test(every_target), cmocka_unit_test(long_runs),
+                              cmocka_unit_test(bounds_are_not_reached),
                               cmocka_unit_test(bad_arguments)};
   return cmocka_run_group_tests(tests, nullptr, nullptr);
 }
