@@ -6,6 +6,7 @@
 
 #include "core/kernel_support.h"
 #include "core/kernels/float_gemm.h"
+#include "core/kernels/product_tiles.h"
 #include "nxd.h"
 #include "support/larger_error.h"
 #include "support/sanitized.h"
@@ -340,6 +341,14 @@ void team_size_changes(void**) {
   omp_set_num_threads(before);
 }
 
+// A sum longer than the work of a tile is one tile.
+void long_sums(void**) {
+  const int64_t k = int64_t{1} << 24;
+  GemmArgs args{.m = 1, .n = 2, .k = k, .lda = k, .ldb = 2, .ldc = 2};
+  args.in_dtype = args.out_dtype = NXD_DTYPE_F32;
+  assert_int_equal(ProductTiles(Product(args), 0).count(), 1);
+}
+
 void bad_arguments_are_refused(void**) {
   float x[4] = {};
   GemmArgs args{.m = 2, .n = 2, .k = 2, .a = x, .lda = 2, .b = x, .ldb = 2, .c = x, .ldc = 2};
@@ -394,6 +403,7 @@ int main() {
       cmocka_unit_test(threads_at_once),
       cmocka_unit_test(threads_change_no_bit),
       cmocka_unit_test(team_size_changes),
+      cmocka_unit_test(long_sums),
       cmocka_unit_test(bad_arguments_are_refused),
   };
   return cmocka_run_group_tests(tests, nullptr, nullptr);
