@@ -76,7 +76,9 @@ class WatchedStore : public nxd::LocalStore {
   int64_t add(const std::string& key, int64_t amount) override {
     if (!key.ends_with("readers")) return nxd::LocalStore::add(key, amount);
     if (amount == 0) {
-      ++looks;
+      const auto now = std::chrono::steady_clock::now();
+      if (looks++ == 0) first_look_ = now;
+      waited_for = now - first_look_;
       return last_seen = nxd::LocalStore::add(key, 0);
     }
     if (readers_++ == 1) await_looks(looks + 2);
@@ -85,6 +87,7 @@ class WatchedStore : public nxd::LocalStore {
 
   std::atomic<int> looks{0};
   std::atomic<int64_t> last_seen{-1};
+  std::chrono::nanoseconds waited_for{0};  // by rank 0
 
  private:
   void await_looks(int count) {
@@ -93,6 +96,7 @@ class WatchedStore : public nxd::LocalStore {
     }
   }
   std::atomic<int> readers_{0};
+  std::chrono::steady_clock::time_point first_look_;
 };
 
 void rank_0_waits_for_those_who_came(void**) {
@@ -110,7 +114,8 @@ void rank_0_waits_for_those_who_came(void**) {
     assert_int_equal(each.status, NXD_ERROR_TIMEOUT);
     assert_int_equal(each.rank, 3);
   }
-  assert_int_equal(store->last_seen, 2);
+  // For a second at most, where the machine does not let them come.
+  assert_true(store->last_seen == 2 || store->waited_for > std::chrono::milliseconds(900));
 }
 
 void a_rank_0_that_rejects_waits_too(void**) {
