@@ -123,9 +123,8 @@ void large_requests_take_turns(void**) {
 // The turn of one that leaves is the next one's, in the order of arrival, although there is still
 // no memory for any other.
 void turns_are_handed_on(void**) {
-  TcpStoreServer::Limits limits;
+  TcpStoreServer::Limits limits = patient_limits();
   limits.in_flight = size_t{64} << 10;
-  limits.turn_ms = limits.stall_ms = 600000;
   TcpStoreServer server("127.0.0.1", 0, std::nullopt, limits);
   const std::string value(size_t{3} << 20, 'x');
   std::vector<Client> clients;

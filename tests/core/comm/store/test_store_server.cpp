@@ -197,7 +197,7 @@ void adds(void**) {
 
 // As torch has it: an absent key equals an empty expectation alone. Another one comes back.
 void sets_that_compare(void**) {
-  TcpStoreServer server("127.0.0.1", 0);
+  TcpStoreServer server("127.0.0.1", 0, std::nullopt, patient_limits());
   Client client(server), waiting(server);
   const auto answer_to = [&client](const std::string& expected, const std::string& desired) {
     client.say(std::string(1, kCompareSet) + Client::bytes("key") + Client::bytes(expected) +
