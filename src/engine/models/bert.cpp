@@ -129,6 +129,8 @@ Module::Tensors BertEmbeddings::forward(const Tensors& inputs, size_t n_outputs)
   const at::Tensor& ids = inputs[0];
   const at::Tensor given = input_or_none(inputs, 1);
   const at::Tensor types = given.defined() ? given : at::zeros_like(ids);
+  positions_->check_parameters(inputs);
+  types_->check_parameters(inputs);
   const at::Tensor words = (*words_)(sequence_parallel_ ? ids.t().contiguous() : ids);
   const at::Tensor places = positions_->rows(ids.size(1));
   return {(*dropout_)(norm_->call({words + places, type_rows(types)})[0])};

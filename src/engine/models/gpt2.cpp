@@ -118,6 +118,7 @@ Module::Tensors Gpt2Model::forward(const Tensors& inputs, size_t n_outputs) {
   check_arity(inputs, n_outputs, 1, 2, 1);
   const at::Tensor mask = input_or_none(inputs, 1);
   at::Tensor x = (*embedding_)(sequence_parallel_ ? inputs[0].t().contiguous() : inputs[0]);
+  positions_->check_parameters(inputs);
   x = (*dropout_)(x + positions_->rows(inputs[0].size(1)));
   at::Tensor residual;
   for (const auto& block : blocks_) {

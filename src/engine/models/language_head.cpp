@@ -35,6 +35,7 @@ LanguageHead::LanguageHead(const LayerContext& at, int64_t hidden, int64_t vocab
 }
 
 at::Tensor LanguageHead::loss(const at::Tensor& hidden, const at::Tensor& labels) const {
+  check_parameters({hidden});
   return linear_cross_entropy(plan_, hidden, weight(), bias(), labels, loss_formula(vocabulary_));
 }
 

@@ -16,6 +16,7 @@ NormOptions norm_of(const LlamaConfig& config) { return {.eps = norm_eps(config.
 // {sum, norm of the sum}; without a residual the sum is x itself.
 std::pair<at::Tensor, at::Tensor> add_norm(const RmsNorm& norm, const at::Tensor& x,
                                            const at::Tensor& residual) {
+  norm.check_parameters({x});
   return add_rms_norm(*norm.context(), x, residual, norm.weight(), norm.eps());
 }
 
