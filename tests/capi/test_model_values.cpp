@@ -1,8 +1,6 @@
 // A model's forward rejects a parameter that has no values, or those of half a step, and names it,
-// whichever of its modules computes with it.
-#include "support/model_support.h"
-
-#include "support/check.h"
+// whichever of its modules computes with it, and so does a pipeline's run.
+#include "capi/pipeline_support.h"
 
 namespace {
 
@@ -102,9 +100,42 @@ void half_a_step(void**) {
   }
 }
 
+// The last stage computes with its norm and its head outside of their modules.
+void pipeline(void**) {
+  const ModelOracle oracle("llama_tiny");
+  on_pipeline_ranks({.pp = 2}, [&](nxd_context_t* ctx, int rank) {
+    nxd_module_t* made = nullptr;
+    NXD_TEST_OK(nxd_model_from_pretrained(ctx, oracle.directory.c_str(), nullptr, &made));
+    const Module model(made);
+    for_each_parameter(model.get(), [](nxd_parameter_t* parameter, const std::string& name) {
+      const bool is_last = name == "model.norm.weight" || name == "lm_head.weight";
+      NXD_TEST_OK(nxd_parameter_set_trainable(parameter, is_last ? 1 : 0));
+    });
+    const std::vector<Tensor> inputs = oracle.inputs();
+    const std::vector<nxd_tensor_t*> batch = {inputs[0].get(), inputs[1].get()};
+    nxd_pp_options_t options = NXD_PP_OPTIONS_INIT;
+    options.num_microbatches = 2;
+    nxd_pp_t* pp = nullptr;
+    NXD_TEST_OK(nxd_pp_create(model.get(), batch.data(), batch.size(), &options, &pp));
+    const Pipeline owned(pp);
+    int calls = 0;
+    const Optimizer optimizer = failing_optimizer(local_module(pp), calls);
+    double loss = 0;
+    NXD_TEST_OK(nxd_pp_run_train(pp, batch.data(), batch.size(), &loss));
+    NXD_TEST_CHECK(nxd_optimizer_step(optimizer.get(), nullptr, nullptr) ==
+                   (rank == 0 ? NXD_OK : NXD_ERROR_USER));
+    NXD_TEST_REFUSED(nxd_pp_run_train(pp, batch.data(), batch.size(), &loss),
+                     NXD_ERROR_INVALID_STATE, "PARTIAL");
+    if (rank == 1) NXD_TEST_OK(nxd_move_model_to_device(local_module(pp), NXD_DEVICE_META));
+    NXD_TEST_REFUSED(nxd_pp_run_train(pp, batch.data(), batch.size(), &loss),
+                     NXD_ERROR_INVALID_STATE, "it has no values");
+  });
+}
+
 }  // namespace
 
 int main() {
-  const CMUnitTest tests[] = {cmocka_unit_test(no_values), cmocka_unit_test(half_a_step)};
+  const CMUnitTest tests[] = {cmocka_unit_test(no_values), cmocka_unit_test(half_a_step),
+                              cmocka_unit_test(pipeline)};
   return cmocka_run_group_tests(tests, nullptr, nullptr);
 }

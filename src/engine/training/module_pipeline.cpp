@@ -223,6 +223,7 @@ void ModulePipeline::prepare(const Module::Tensors& inputs, bool training) {
   Signature signature;
   Proposal proposal(context()->rank());
   proposal.attempt([&] {
+    check_parameters();
     stages_->check_buffers();
     signature = check_inputs(inputs);
   });
@@ -240,6 +241,16 @@ void ModulePipeline::prepare(const Module::Tensors& inputs, bool training) {
   });
   pipeline_->reshape();
   traced_ = std::move(signature);
+}
+
+// The graph reads parameters that no module of a stage is asked for, as those of a head are: a run
+// begins with the questions of all.
+void ModulePipeline::check_parameters() const {
+  for (const NamedParameter& entry : named_parameters(*local_)) {
+    entry.parameter->check_complete();
+    check_state(entry.parameter->has_value(), "parameter ", entry.name,
+                ": it has no values, since it is on the meta device");
+  }
 }
 
 // A run that all ranks of this pipeline reject. Other data-parallel copies count tokens first, then

@@ -95,6 +95,7 @@ class ModulePipeline {
   std::unordered_set<const Parameter*> make_local_module();
   void give_value(const NamedParameter& entry);
   void prepare(const Module::Tensors& inputs, bool training);
+  void check_parameters() const;
   void add_sizes(Proposal& proposal, const Module::Tensors& inputs, bool training) const;
   void agree_on_run(const std::function<void()>& agreement) const;
   double run_batch(const Module::Tensors& inputs, bool training, size_t n_outputs);
