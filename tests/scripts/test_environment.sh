@@ -1,5 +1,6 @@
 #!/usr/bin/env bash
-# nxd_environment_table lists every variable that a source file reads, and no other.
+# nxd_environment_table lists every variable that a source file reads, and no other but for those that
+# are read to say that they have no effect.
 # usage: test_environment.sh SOURCE_DIR BUILD_DIR
 set -euo pipefail
 cd "$1/src"
@@ -11,6 +12,12 @@ read_names() {
     cut -d'(' -f2 | sort -u | while read -r constant; do
       grep -rhoE "\b$constant = \"[A-Z][A-Za-z0-9_]+\"" . | cut -d'"' -f2
     done
+  # Names that a loop reads one after another.
+  find . -name '*.cpp' -exec cat {} + | tr '\n' ' ' | grep -oE 'for \(const char\* \w+ : +\{[^}]*\}' |
+    grep -oE '"[A-Z][A-Z0-9_]{3,}"' | tr -d '"'
+  # Variables of the device that do more than a warning.
+  tr '\n' ' ' < core/base/device_variables.cpp |
+    grep -oE '\{"[A-Z0-9_]+", VariableUse::(kRead|kNeuron|kNeuronOrReplay),' | cut -d'"' -f2
 }
 listed_names() { grep -oE '^ +(return )?"[A-Z][A-Za-z0-9_]+\\t' core/base/environment.cpp | grep -oE '[A-Z][A-Za-z0-9_]+'; }
 
