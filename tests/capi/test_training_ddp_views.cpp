@@ -224,56 +224,67 @@ void f32_gradients(nxd_context_t* ctx, int, int, void*) {
 
 // A gradient that is left of a parameter that was frozen since is no part of a step; another rank's
 // is, while that rank trains it, and of that step alone.
+void check_frozen(nxd_context_t* ctx, int rank, const nxd_ddp_options_t& options) {
+  const Holder model(ctx, NXD_DTYPE_BF16);
+  nxd_ddp_t* made = nullptr;
+  nxd_optimizer_t* out = nullptr;
+  NXD_TEST_OK(nxd_ddp_create(model.module.get(), &options, &made));
+  const Ddp ddp(made);
+  nxd_sgd_options_t sgd = NXD_SGD_OPTIONS_INIT;
+  sgd.learning_rate = 0.5;
+  NXD_TEST_OK(nxd_optimizer_create_sgd_ddp(made, &sgd, &out));
+  const Optimizer optimizer(out);
+  nxd_parameter_t* parameter = nullptr;
+  NXD_TEST_OK(nxd_module_find_parameter(model.module.get(), "p1", &parameter));
+  const std::vector<double> before = values(model.tensors[1]);
+  // The elements of p0 and p2 have a gradient, those of p1 another.
+  const auto step = [&](int line, double others, double own) {
+    nxd_step_report_t report = {};
+    report.struct_size = sizeof report;
+    NXD_TEST_OK(nxd_optimizer_step(out, nullptr, &report));
+    const double want = std::sqrt(10 * others * others + 50 * own * own);
+    if (std::fabs(report.norm - want) > 1e-5 * want) {
+      nxd_test_fail(__FILE__, line, "norm %g, expected %g", report.norm, want);
+    }
+  };
+  const auto backward = [&] {
+    for (nxd_tensor_t* tensor : model.tensors) {
+      nxd_tensor_t* sum = nullptr;
+      int32_t trained = 0;
+      NXD_TEST_OK(nxd_op_call("sum", "", &tensor, 1, &sum, 1));
+      NXD_TEST_OK(nxd_tensor_get_requires_grad(sum, &trained));
+      if (trained) NXD_TEST_OK(nxd_backward(&sum, nullptr, 1, 0));
+      nxd_tensor_destroy(sum);
+    }
+  };
+  backward();
+  NXD_TEST_OK(nxd_parameter_set_trainable(parameter, 0));
+  step(__LINE__, 2, 0);
+  NXD_TEST_CHECK(values(model.tensors[1]) == before);
+  NXD_TEST_OK(nxd_module_zero_grad(model.module.get()));
+  if (rank == 0) NXD_TEST_OK(nxd_parameter_set_trainable(parameter, 1));
+  backward();
+  step(__LINE__, 2, 1);
+  const std::vector<double> trained = values(model.tensors[1]);
+  NXD_TEST_CHECK(trained != before);
+  if (options.zero_stage == 1) return;  // whose ranks have sums of their own parts alone now
+  if (rank == 0) NXD_TEST_OK(nxd_parameter_set_trainable(parameter, 0));
+  step(__LINE__, 4, 0);
+  NXD_TEST_CHECK(values(model.tensors[1]) == trained);
+}
+
 void frozen(nxd_context_t* ctx, int rank, int, void*) {
   for (const int32_t fp32_grads : {0, 1}) {
-    const Holder model(ctx, NXD_DTYPE_BF16);
-    nxd_ddp_options_t options = NXD_DDP_OPTIONS_INIT;
-    options.fp32_grads = fp32_grads;
-    options.overlap = NXD_TOGGLE_OFF;  // no gradient is under way when it is frozen
-    nxd_ddp_t* made = nullptr;
-    nxd_optimizer_t* out = nullptr;
-    NXD_TEST_OK(nxd_ddp_create(model.module.get(), &options, &made));
-    const Ddp ddp(made);
-    nxd_sgd_options_t sgd = NXD_SGD_OPTIONS_INIT;
-    sgd.learning_rate = 0.5;
-    NXD_TEST_OK(nxd_optimizer_create_sgd_ddp(made, &sgd, &out));
-    const Optimizer optimizer(out);
-    nxd_parameter_t* parameter = nullptr;
-    NXD_TEST_OK(nxd_module_find_parameter(model.module.get(), "p1", &parameter));
-    const std::vector<double> before = values(model.tensors[1]);
-    // The elements of p0 and p2 have a gradient, those of p1 another.
-    const auto step = [&](int line, double others, double own) {
-      nxd_step_report_t report = {};
-      report.struct_size = sizeof report;
-      NXD_TEST_OK(nxd_optimizer_step(out, nullptr, &report));
-      const double want = std::sqrt(10 * others * others + 50 * own * own);
-      if (std::fabs(report.norm - want) > 1e-5 * want) {
-        nxd_test_fail(__FILE__, line, "norm %g, expected %g", report.norm, want);
+    for (const int32_t zero_stage : {0, 1}) {
+      // Its gradient is under way when it is frozen, unless overlap is off.
+      for (const nxd_toggle_t overlap : {NXD_TOGGLE_OFF, NXD_TOGGLE_ON}) {
+        nxd_ddp_options_t options = NXD_DDP_OPTIONS_INIT;
+        options.fp32_grads = fp32_grads;
+        options.zero_stage = zero_stage;
+        options.overlap = overlap;
+        check_frozen(ctx, rank, options);
       }
-    };
-    const auto backward = [&] {
-      for (nxd_tensor_t* tensor : model.tensors) {
-        nxd_tensor_t* sum = nullptr;
-        int32_t trained = 0;
-        NXD_TEST_OK(nxd_op_call("sum", "", &tensor, 1, &sum, 1));
-        NXD_TEST_OK(nxd_tensor_get_requires_grad(sum, &trained));
-        if (trained) NXD_TEST_OK(nxd_backward(&sum, nullptr, 1, 0));
-        nxd_tensor_destroy(sum);
-      }
-    };
-    backward();
-    NXD_TEST_OK(nxd_parameter_set_trainable(parameter, 0));
-    step(__LINE__, 2, 0);
-    NXD_TEST_CHECK(values(model.tensors[1]) == before);
-    NXD_TEST_OK(nxd_module_zero_grad(model.module.get()));
-    if (rank == 0) NXD_TEST_OK(nxd_parameter_set_trainable(parameter, 1));
-    backward();
-    step(__LINE__, 2, 1);
-    const std::vector<double> trained = values(model.tensors[1]);
-    NXD_TEST_CHECK(trained != before);
-    if (rank == 0) NXD_TEST_OK(nxd_parameter_set_trainable(parameter, 0));
-    step(__LINE__, 4, 0);
-    NXD_TEST_CHECK(values(model.tensors[1]) == trained);
+    }
   }
 }
 

@@ -299,7 +299,9 @@ const std::vector<char>& GradientReducer::used_map() {
   for (size_t i = 0; i < own_.size(); ++i) {
     const int bucket = plan_.bucket_of(i);
     const bool filled = bucket >= 0 && static_cast<size_t>(bucket) < next_;
-    if (!filled) own_[i] = !unused_[i] && source_->buffers(i).grad ? 1 : 0;
+    // One whose bucket has started may have been frozen, or forgotten, since.
+    const bool had_one = filled ? own_[i] != 0 : unused_[i] == 0;
+    own_[i] = had_one && source_->buffers(i).grad ? 1 : 0;
   }
   return own_;
 }
