@@ -1,5 +1,5 @@
 // State around the runs of a pipeline of modules: modes, the number of the microbatch, frozen and
-// unused parameters, values that stages share, and a last task that fails on one rank.
+// unused parameters, values that stages share, a last task that fails on one rank, and files.
 #include "capi/callback_model.h"
 #include "capi/pipeline_support.h"
 #include "support/temp_dir.h"
@@ -254,11 +254,46 @@ void last_task_fails(void**) {
   }
 }
 
+// The files of a model and of its optimizer after a step, on stages behind these modules.
+std::pair<std::string, std::string> files_of(const PipelineLayout& layout,
+                                             const std::vector<const char*>& cuts) {
+  const TempDir directory;
+  const std::string parameters = directory.path() + "/model", state = directory.path() + "/state";
+  on_pipeline_ranks(layout, [&](nxd_context_t* ctx, int) {
+    const Module root = model(ctx);
+    nxd_pp_options_t options = NXD_PP_OPTIONS_INIT;
+    options.num_microbatches = 2;
+    options.virtual_size = layout.chunks;
+    options.pipeline_cuts = cuts.data();
+    options.num_cuts = cuts.size();
+    const Pipeline pp = make_pipeline(root.get(), batch(), options);
+    if (!pp) return;
+    nxd_optimizer_t* out = nullptr;
+    NXD_TEST_OK(nxd_optimizer_create_adamw(local_module(pp.get()), nullptr, &out));
+    const Optimizer optimizer(out);
+    loss_of(pp.get());
+    NXD_TEST_OK(nxd_optimizer_step(out, nullptr, nullptr));
+    NXD_TEST_OK(nxd_module_save_safetensors(local_module(pp.get()), parameters.c_str()));
+    NXD_TEST_OK(nxd_optimizer_save(out, state.c_str()));
+  });
+  return {read_file(parameters), read_file(state)};
+}
+
+// Byte for byte the same, though a rank has stages that do not follow one another, and buffers.
+void files_alike(void**) {
+  const auto want = files_of({}, {});
+  assert_true(!want.first.empty() && !want.second.empty());
+  for (const int ranks : {1, 2}) {
+    assert_true(files_of({.pp = ranks, .chunks = 4 / ranks}, {"a", "p", "drop"}) == want);
+  }
+  assert_true(files_of({.pp = 2}, {"p"}) == want);
+}
+
 }  // namespace
 
 int main(void) {
   const CMUnitTest tests[] = {cmocka_unit_test(modes_come_back),
                               cmocka_unit_test(ranks_in_other_modes), cmocka_unit_test(one_owner),
-                              cmocka_unit_test(last_task_fails)};
+                              cmocka_unit_test(last_task_fails), cmocka_unit_test(files_alike)};
   return cmocka_run_group_tests(tests, nullptr, nullptr);
 }
