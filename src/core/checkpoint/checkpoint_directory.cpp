@@ -79,7 +79,8 @@ std::string CheckpointDirectory::removed_path(int64_t step) const {
 
 std::vector<int64_t> CheckpointDirectory::steps() const {
   std::vector<int64_t> steps;
-  if (!file_exists(root_)) return steps;
+  // One that cannot be looked at may have some: a run would start anew in spite of them.
+  if (!leads_anywhere(root_)) return steps;
   for (const std::string& entry : entries_of(root_)) {
     if (const auto step = step_of(entry)) steps.push_back(*step);
   }

@@ -90,6 +90,13 @@ bool is_regular_file(const std::string& path) {
   return status.type() == fs::file_type::regular;
 }
 
+bool leads_anywhere(const std::string& path) {
+  struct stat status = {};
+  if (::stat(path.c_str(), &status) == 0) return true;
+  if (errno != ENOENT) check_io(last_error_code(), path, "look at it");
+  return false;
+}
+
 bool has_entry(const std::string& path) {
   struct stat status = {};
   return ::lstat(path.c_str(), &status) == 0;

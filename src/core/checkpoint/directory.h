@@ -15,6 +15,8 @@ void make_directory(const std::string& path);
 // Names of what it contains, but "." and "..", sorted.
 std::vector<std::string> entries_of(const std::string& path);
 bool is_regular_file(const std::string& path);
+// True where there is something at the end of the path. IO where that cannot be told.
+bool leads_anywhere(const std::string& path);
 // A file, a directory, or a link wherever it leads.
 bool has_entry(const std::string& path);
 void rename_path(const std::string& from, const std::string& to);

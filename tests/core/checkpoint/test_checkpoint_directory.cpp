@@ -428,6 +428,19 @@ void one_that_cannot_be_read_is_not_passed_over(void**) {
   assert_int_equal(directory.newest().value_or(-1), 1);
 }
 
+// Only a directory that is not there is one without checkpoints.
+void a_directory_that_cannot_be_looked_at_is_not_empty(void**) {
+  const nxd_test::TempDir dir;
+  assert_false(CheckpointDirectory(dir.path() + "/run").newest().has_value());
+  std::ofstream(dir.path() + "/file") << "no directory";
+  fs::create_symlink(dir.path() + "/circle", dir.path() + "/circle");
+  for (const char* name : {"/file/run", "/circle/run", "/circle"}) {
+    const std::string root = dir.path() + name;
+    nxd_test::rejection(NXD_ERROR_IO, (root + ": cannot look at it").c_str(),
+                        [&] { CheckpointDirectory(root).newest(); });
+  }
+}
+
 // A file that somebody replaces by a link leads to no other, and by a FIFO to no wait.
 void what_is_no_file_is_not_synchronised(void**) {
   const nxd_test::TempDir dir;
@@ -486,6 +499,7 @@ int main() {
       cmocka_unit_test(a_lock_of_another_user),
       cmocka_unit_test(only_leftovers_are_removed),
       cmocka_unit_test(one_that_cannot_be_read_is_not_passed_over),
+      cmocka_unit_test(a_directory_that_cannot_be_looked_at_is_not_empty),
       cmocka_unit_test(what_is_no_file_is_not_synchronised),
       cmocka_unit_test(a_program_that_goes_elsewhere),
       cmocka_unit_test(a_working_directory_that_is_gone),
