@@ -124,6 +124,7 @@ class Pool {
   void set_cap(uint64_t bytes) {
     const std::lock_guard lock(mutex_);
     stats_.cap = bytes;
+    trim_beyond_cap(0);
   }
 
   void watch_forks() {
@@ -148,10 +149,16 @@ class Pool {
          stats_.bytes_in_use, " are in use, and the cap is ", stats_.cap);
   }
 
+  // Gives memory back when so many bytes more would exceed the cap.
+  void trim_beyond_cap(size_t bytes) noexcept {
+    if (stats_.cap > 0 && stats_.bytes_reserved + bytes > stats_.cap) trim_locked();
+  }
+
   // A block of a class that has no free one.
   Header* carve(size_t size_class) {
     const size_t bytes = sizeof(Header) + pool_class_bytes(size_class);
     const bool in_slab = pool_class_bytes(size_class) <= kLargestInSlab;
+    if (in_slab && gaps_) trim_beyond_cap(bytes);
     Header* header = in_slab ? take_from_gap(bytes) : nullptr;
     if (!header) {
       Slab* slab = nullptr;

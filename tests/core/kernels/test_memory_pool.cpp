@@ -357,6 +357,46 @@ void a_cap_bounds_what_is_kept(void**) {
   assert_true(after.bytes_reserved <= before.bytes_reserved + (size_t{64} << 20));
 }
 
+void a_lower_cap_gives_back_what_is_kept(void**) {
+  pool_trim();
+  const PoolStats before = pool_stats();
+  pool_free(pool_allocate(size_t{64} << 20));
+  assert_true(pool_stats().bytes_reserved >= before.bytes_reserved + (size_t{64} << 20));
+  pool_set_cap(before.bytes_in_use + (size_t{16} << 20));
+  const PoolStats after = pool_stats();
+  pool_set_cap(0);
+  assert_int_equal(after.bytes_reserved, before.bytes_reserved);
+}
+
+// Room between blocks counts, too: what was made of it and is free makes way for other sizes.
+void a_cap_bounds_what_is_made_of_gaps(void**) {
+  constexpr size_t kMiB = size_t{1} << 20;
+  std::vector<void*> blocks, pins;
+  const auto free_all = [](std::vector<void*>& all) {
+    for (void* block : all) pool_free(block);
+    all.clear();
+  };
+  for (int i = 0; i < 42; ++i) {  // seven to a mapping
+    blocks.push_back(pool_allocate(4 * kMiB));
+    if (i % 7 == 6) pins.push_back(pool_allocate(kMiB));
+  }
+  free_all(blocks);
+  pool_trim();
+  const uint64_t cap = pool_stats().bytes_reserved + 40 * kMiB;
+  pool_set_cap(cap);
+  uint64_t most = 0;
+  for (const size_t bytes : {3 * kMiB, 2 * kMiB, 3 * kMiB + kMiB / 2}) {
+    for (size_t all = 0; all + bytes <= 32 * kMiB; all += bytes) {
+      blocks.push_back(pool_allocate(bytes));
+      most = std::max(most, pool_stats().bytes_reserved);
+    }
+    free_all(blocks);
+  }
+  pool_set_cap(0);
+  free_all(pins);
+  assert_true(most <= cap);
+}
+
 // A forked child goes on with its copy of the pool, also when other threads were using it.
 void forked_children_use_the_pool(void**) {
   std::atomic<bool> stop{false};
@@ -419,6 +459,8 @@ int main(int argc, char**) {
       cmocka_unit_test(blocks_given_back_twice),
       cmocka_unit_test(a_cap_bounds_what_is_handed_out),
       cmocka_unit_test(a_cap_bounds_what_is_kept),
+      cmocka_unit_test(a_lower_cap_gives_back_what_is_kept),
+      cmocka_unit_test(a_cap_bounds_what_is_made_of_gaps),
       cmocka_unit_test(forked_children_use_the_pool),
       cmocka_unit_test(impossible_sizes_are_refused),
       cmocka_unit_test(blocks_may_outlive_main),
