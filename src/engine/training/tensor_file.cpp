@@ -136,7 +136,6 @@ at::Tensor TensorFile::read(const std::string& name, nxd_device_t device) const 
   }
   at::Tensor value = pooled_empty(stored.shape, to_scalar_type(stored.dtype));
   reader_.read_slice(name, ShardSpec::replicated(stored.shape), value.data_ptr(), stored.dtype);
-  normalise_bools(value);
   return value.to(to_device(device));
 }
 

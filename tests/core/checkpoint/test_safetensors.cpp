@@ -404,6 +404,22 @@ void test_broken_files(void**) {
   refused([&] { SafetensorsReader reader("/dev/zero"); }, NXD_ERROR_IO, "regular file");
 }
 
+// A file may have any bytes as booleans; a program's are 0 or 1.
+void test_booleans(void**) {
+  const TempDir dir;
+  const std::string path = dir.path() + "/x.safetensors";
+  std::string file = file_of(R"({"b":{"dtype":"BOOL","shape":[4],"data_offsets":[0,4]}})", 4);
+  file.replace(file.size() - 3, 3, std::string("\0\1\2", 3));
+  write_file(path, file);
+  const SafetensorsReader reader(path);
+  uint8_t out[4] = {9, 9, 9, 9};
+  reader.read_slice("b", ShardSpec::replicated({4}), out, NXD_DTYPE_BOOL);
+  assert_memory_equal(out, "\1\0\1\1", 4);
+  uint8_t padded[4] = {9, 9, 9, 9};
+  reader.read_slice("b", ShardSpec::padded({4}, 0, 8, 1, 2), padded, NXD_DTYPE_BOOL);
+  assert_memory_equal(padded, "\0\0\0\0", 4);
+}
+
 void test_bad_reads(void**) {
   const TempDir dir;
   const std::string path = dir.path() + "/x.safetensors";
@@ -515,6 +531,7 @@ int main() {
       cmocka_unit_test(test_no_files),         cmocka_unit_test(test_pickles),
       cmocka_unit_test(test_very_many_files),  cmocka_unit_test(test_very_many_tensors),
       cmocka_unit_test(test_broken_files),     cmocka_unit_test(test_bad_reads),
-      cmocka_unit_test(test_bad_writes),       cmocka_unit_test(test_damage)};
+      cmocka_unit_test(test_bad_writes),       cmocka_unit_test(test_damage),
+      cmocka_unit_test(test_booleans)};
   return cmocka_run_group_tests(tests, nullptr, nullptr);
 }
