@@ -251,7 +251,7 @@ void several_ranks(nxd_context_t* ctx, int rank, int size, void* user_data) {
     NXD_TEST_REFUSED(save(function, ctx, own, named, &options), kArgument, "each_host");
     options.master_only = NXD_TOGGLE_ON;
     NXD_TEST_OK(save(function, ctx, directory + "/hosts", named, &options));
-    load(directory + "/hosts");
+    NXD_TEST_CHECK(values(read(load(directory + "/hosts"), "rank")) == std::vector<double>(1, 0));
     // One rank alone is wrong, or cannot write.
     const std::string nowhere = directory + "/none/a";
     NXD_TEST_REFUSED(function(ctx, rank == 1 ? nullptr : same.c_str(), named.names.data(),

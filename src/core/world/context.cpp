@@ -63,6 +63,7 @@ void Context::reject(const ContextOptions& options) noexcept { World::reject(opt
 int Context::rank() const { return world_->rank(); }
 int Context::size() const { return world_->size(); }
 int Context::local_rank() const { return world_->local_rank(); }
+const HostMap& Context::hosts() const { return world_->hosts(); }
 Arena& Context::arena() const { return world_->arena(); }
 const std::shared_ptr<ProcessGroup>& Context::world() const { return world_->group(); }
 

@@ -16,6 +16,7 @@
 
 namespace nxd {
 
+class HostMap;
 class World;
 
 // Everything of one rank. Shared by the handles, groups and modules made from it.
@@ -38,6 +39,7 @@ class Context : public std::enable_shared_from_this<Context> {
   int rank() const;
   int size() const;
   int local_rank() const;
+  const HostMap& hosts() const;
 
   bool plain_kernels() const { return plain_kernels_; }
   void set_plain_kernels(bool plain) { plain_kernels_ = plain; }

@@ -41,6 +41,8 @@ class Groups {
   std::shared_ptr<ProcessGroup> shared(const std::vector<int>& ranks, const std::string& name);
   void forget_shared();
 
+  const HostMap& hosts() const { return settings_.hosts; }  // of the world's ranks
+
   std::vector<std::shared_ptr<ProcessGroup>> living();
   // Aborts all groups, also those that are made later. From any thread.
   void abort() noexcept;

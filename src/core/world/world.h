@@ -27,6 +27,7 @@ class World {
   int local_rank() const { return rank_info_.local_rank; }
   Arena& arena() const { return shared_->host->arena; }
   Groups& groups() const { return *groups_; }
+  const HostMap& hosts() const { return groups_->hosts(); }
   Background& background() const { return *background_; }
   const std::shared_ptr<ProcessGroup>& group() const { return group_; }  // of all ranks
 

@@ -2,6 +2,7 @@
 
 #include <ATen/ATen.h>
 
+#include <algorithm>
 #include <filesystem>
 #include <set>
 
@@ -10,6 +11,7 @@
 #include "core/base/exchange_record.h"
 #include "core/base/printable.h"
 #include "core/base/suggestions.h"
+#include "core/world/host_map.h"
 #include "engine/device/device_tensor.h"
 #include "engine/tensor/call_tracer.h"
 #include "engine/tensor/dtype_map.h"
@@ -36,9 +38,19 @@ void check_content(const std::string& path, const TensorFileContent& content) {
   SafetensorsWriter::check(path, entries, content.texts);
 }
 
-bool writes(const Context& context, const SaveOptions& options) {
+// The first of a host's ranks with local rank 0, which a program may give to several; the world's
+// first one writes in any case.
+bool writes(const Context& context, const SaveOptions& options,
+            const std::vector<int64_t>& local_ranks) {
   if (!options.master_only) return true;
-  return context.rank() == 0 || (options.each_host && context.local_rank() == 0);
+  if (!options.each_host) return context.rank() == 0;
+  const HostMap& hosts = context.hosts();
+  const std::vector<int>& on_host = hosts.ranks_of(hosts.host_of(context.rank()));
+  const auto may_write = [&](int rank) {
+    return rank == 0 || local_ranks[static_cast<size_t>(rank)] == 0;
+  };
+  const auto first = std::find_if(on_host.begin(), on_host.end(), may_write);
+  return first != on_host.end() && *first == context.rank();
 }
 
 // The file of a path, however it is spelled; links are not followed. Ranks that share a file may
@@ -48,10 +60,11 @@ std::string identity_of(const std::string& path, bool is_shared) {
   return whole.lexically_normal().string();
 }
 
-// All ranks come to the same answer.
-void compare_options(const Context& context, const std::string& path, const SaveOptions& options,
-                     const Outcome& ready) {
+// All ranks come to the same answer. Gives the local ranks of all.
+std::vector<int64_t> compare_options(const Context& context, const std::string& path,
+                                     const SaveOptions& options, const Outcome& ready) {
   RecordWriter own;
+  own.number(context.local_rank());
   own.number(options.master_only ? 1 : 0);
   own.number(options.each_host ? 1 : 0);
   own.string(path);
@@ -61,9 +74,11 @@ void compare_options(const Context& context, const std::string& path, const Save
   });
   std::set<std::string> paths;
   std::string first, first_identity;
+  std::vector<int64_t> local_ranks;
   int rank = 0;
   for (const std::string& bytes : gather_texts(context.world().get(), own.take(), named)) {
     RecordReader in(bytes);
+    local_ranks.push_back(in.number());
     const bool same_kind = in.number() == (options.master_only ? 1 : 0);
     const bool same_hosts = in.number() == (options.each_host ? 1 : 0);
     check_argument(same_kind && same_hosts, "options: expected the same master_only and each_host ",
@@ -78,6 +93,7 @@ void compare_options(const Context& context, const std::string& path, const Save
                    printable(first), " on rank 0 and ", printable(other), " on rank ", rank);
     ++rank;
   }
+  return local_ranks;
 }
 
 void write_file(const std::string& path, const TensorFileContent& content, bool all_at_once) {
@@ -109,9 +125,9 @@ void save_tensors(const Context& context, const std::string& path, const TensorF
     check_not_tracing("saving tensors");
     check_content(path, content);
   });
-  compare_options(context, path, options, ready);
+  const std::vector<int64_t> local_ranks = compare_options(context, path, options, ready);
   Outcome written;
-  if (writes(context, options)) {
+  if (writes(context, options, local_ranks)) {
     written = Outcome::of(context.rank(), [&] { write_file(path, content, options.all_at_once); });
   }
   gather_texts(context.world().get(), "", written);
