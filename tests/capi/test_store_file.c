@@ -240,6 +240,25 @@ static void additions_of_processes(void** state) {
   nxd_store_destroy(store);
 }
 
+/* A file that somebody has cut short, or written anew, is told at once: its ranks do not wait. */
+static void cut_short(void** state) {
+  (void)state;
+  nxd_store_t* store = NULL;
+  OK(nxd_store_create_file(path, &store));
+  OK(nxd_store_set(store, "key", "a value that is longer than what is left", 40));
+  assert_int_equal(truncate(path, 20), 0);
+  char buf[64] = "";
+  size_t size = 0;
+  int64_t sum = 0;
+  REFUSED(nxd_store_get(store, "other", 60000, buf, sizeof buf, &size), NXD_ERROR_CORRUPT, path);
+  REFUSED(nxd_store_set(store, "other", "b", 1), NXD_ERROR_CORRUPT, "bytes");
+  REFUSED(nxd_store_add(store, "sum", 1, &sum), NXD_ERROR_CORRUPT, path);
+  struct stat status;
+  assert_int_equal(stat(path, &status), 0);
+  assert_int_equal(status.st_size, 20);
+  nxd_store_destroy(store);
+}
+
 int main(void) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test_setup_teardown(bounds_of_files, make_file, remove_file),
@@ -248,6 +267,7 @@ int main(void) {
       cmocka_unit_test_setup_teardown(interrupted_release, make_file, remove_file),
       cmocka_unit_test_setup_teardown(broken_record, make_file, remove_file),
       cmocka_unit_test_setup_teardown(file_limit, make_file, remove_file),
+      cmocka_unit_test_setup_teardown(cut_short, make_file, remove_file),
       cmocka_unit_test_setup_teardown(additions_of_processes, make_file, remove_file),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);

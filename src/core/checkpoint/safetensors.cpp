@@ -411,7 +411,8 @@ void SafetensorsReader::read_span(const std::string& name, const ShardSpec& spec
   read_runs(stored, runs, target, out_dtype);
   // Files may have other bytes, which would be none of a program's booleans.
   if (out_dtype == NXD_DTYPE_BOOL)
-    std::replace_if(target, target + count, [](unsigned char byte) { return byte > 1; }, 1);
+    std::replace_if(
+        target, target + count, [](unsigned char byte) { return byte > 1; }, 1);
 }
 
 // Runs that follow one another in a file are read together, and then put in their places.

@@ -104,6 +104,12 @@ void FileStore::fail_io(const char* what) const {
   fail(NXD_ERROR_IO, "file store \"", path_, "\": ", what, ": ", std::strerror(errno));
 }
 
+int64_t FileStore::file_size() const {
+  struct stat status {};
+  if (::fstat(fd_, &status) != 0) fail_io("cannot read");
+  return status.st_size;
+}
+
 bool FileStore::read_record() {
   RecordHead head;
   const ssize_t n = read_at(fd_, &head, sizeof head, offset_);
@@ -118,9 +124,7 @@ bool FileStore::read_record() {
   if (read < sizeof head || head.key_size > kLimit || head.value_size > kLimit) return false;
   // No memory for more than there is in the file.
   const uint64_t needed = sizeof head + head.key_size + head.value_size;
-  struct stat status {};
-  if (::fstat(fd_, &status) != 0) fail_io("cannot read");
-  if (static_cast<uint64_t>(status.st_size - offset_) < needed) return false;
+  if (static_cast<uint64_t>(file_size() - offset_) < needed) return false;
   std::string body(head.key_size + head.value_size, '\0');
   const ssize_t m =
       read_at(fd_, body.data(), body.size(), offset_ + static_cast<int64_t>(sizeof head));
@@ -131,7 +135,13 @@ bool FileStore::read_record() {
   return true;
 }
 
+// Complete records stay, so a shorter file is one that somebody else has written to.
 void FileStore::read_on() {
+  const int64_t size = file_size();
+  if (size < offset_) {
+    fail(NXD_ERROR_CORRUPT, "file store \"", path_, "\": expected at least the ", offset_,
+         " bytes that were read before, got ", size, "; the file is not a store any more");
+  }
   while (read_record()) {
   }
 }

@@ -23,6 +23,7 @@ class FileStore : public Store {
   class Lock;
   void read_on();
   bool read_record();
+  int64_t file_size() const;
   void append(const std::string& key, const std::string& value);
   [[noreturn]] void fail_io(const char* what) const;
 
