@@ -53,7 +53,7 @@ NXD_API nxd_status_t nxd_op_set_double(nxd_op_t* op, const char* name, double va
  *  @since 0.1 */
 NXD_API nxd_status_t nxd_op_set_bool(nxd_op_t* op, const char* name, int32_t value);
 
-/** [local] Sets a string, or a device by its name such as "meta".
+/** [local] Sets a string, or a device by its name, such as "meta" or "xla".
  *  @since 0.1 */
 NXD_API nxd_status_t nxd_op_set_string(nxd_op_t* op, const char* name, const char* value);
 
@@ -73,7 +73,8 @@ NXD_API nxd_status_t nxd_op_set_doubles(nxd_op_t* op, const char* name, const do
 
 /** [local] Runs the operator; arguments not set take the schema's defaults. May be called again.
  *  @return NXD_OK; INVALID_ARGUMENT (an argument without a default is missing, or the operator
- *          rejects its arguments: its own message).
+ *          rejects its arguments: its own message); UNSUPPORTED (not for this device or dtype);
+ *          OUT_OF_MEMORY. After a failure there are no results, not even of an earlier run.
  *  @since 0.1 */
 NXD_API nxd_status_t nxd_op_run(nxd_op_t* op);
 

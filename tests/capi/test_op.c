@@ -24,6 +24,22 @@ static nxd_tensor_t* result_of(nxd_op_t* op) {
   return out;
 }
 
+/* First of all tests here: the device is ready for the first operator that names it. */
+static void a_device_by_its_name(void** state) {
+  (void)state;
+  const int64_t size[] = {2, 3};
+  nxd_op_t* op = op_of("ones", NULL);
+  OK(nxd_op_set_ints(op, "size", size, 2));
+  OK(nxd_op_set_string(op, "device", "xla"));
+  nxd_tensor_t* ones = result_of(op);
+  nxd_tensor_t* read = NULL;
+  OK(nxd_tensor_to_device(ones, NXD_DEVICE_CPU, &read));
+  assert_true(element(read, 0) == 1 && element(read, 5) == 1);
+  nxd_tensor_destroy(read);
+  nxd_tensor_destroy(ones);
+  nxd_op_destroy(op);
+}
+
 static void softmax_with_a_dimension_and_a_dtype(void** state) {
   (void)state;
   const float in[] = {0, 1, 2, 5, 5, 5};
@@ -417,6 +433,7 @@ static void values_that_are_asserted(void** state) {
 
 int main(void) {
   const struct CMUnitTest tests[] = {
+      cmocka_unit_test(a_device_by_its_name),
       cmocka_unit_test(softmax_with_a_dimension_and_a_dtype),
       cmocka_unit_test(lists_scalars_booleans_and_defaults),
       cmocka_unit_test(tensor_lists_and_optional_tensors),

@@ -185,7 +185,8 @@ func OpSetBool(op *raw.Op, name string, value int32) error {
 	return raw.TakeError(unsafe.Pointer(C.nxdgo_op_set_bool((*C.nxd_op_t)(unsafe.Pointer(op)), (*C.char)(unsafe.Pointer(nameC)), C.int32_t(value))))
 }
 
-// OpSetString is nxd_op_set_string. Sets a string, or a device by its name such as "meta". [local]
+// OpSetString is nxd_op_set_string. Sets a string, or a device by its name, such as "meta" or
+// "xla". [local]
 func OpSetString(op *raw.Op, name string, value string) error {
 	nameC, err := raw.CString("name", name)
 	if err != nil {

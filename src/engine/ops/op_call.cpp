@@ -3,9 +3,11 @@
 #include <ATen/core/Reduction.h>
 
 #include "core/base/suggestions.h"
+#include "engine/device/device_tensor.h"
 #include "engine/ops/autocast.h"
 #include "engine/ops/written_views.h"
 #include "engine/own_products.h"
+#include "engine/tensor/dtype_map.h"
 #include "engine/torch_compat.h"
 
 namespace nxd {
@@ -156,7 +158,9 @@ void OpCall::set_string(std::string_view name, const char* value) {
   const size_t index = index_of(name);
   const Slot slot = slot_of(schema_.arguments()[index]);
   if (slot.is(c10::TypeKind::DeviceObjType)) {
-    values_[index] = c10::IValue(at::Device(value));
+    const at::Device device(value);
+    if (device.type() == kRecordedDeviceType) to_device(NXD_DEVICE_XLA);  // chooses its backend
+    values_[index] = c10::IValue(device);
     return;
   }
   if (!slot.is(c10::TypeKind::StringType)) reject(index, "a string");

@@ -52,7 +52,7 @@ extern "C" {
     /// @since 0.1
     pub fn nxd_op_set_bool(op: *mut nxd_op_t, name: *const c_char, value: i32) -> nxd_status_t;
 
-    /// [local] Sets a string, or a device by its name such as "meta".
+    /// [local] Sets a string, or a device by its name, such as "meta" or "xla".
     /// @since 0.1
     pub fn nxd_op_set_string(op: *mut nxd_op_t, name: *const c_char, value: *const c_char) -> nxd_status_t;
 
@@ -70,7 +70,8 @@ extern "C" {
 
     /// [local] Runs the operator; arguments not set take the schema's defaults. May be called again.
     /// @return NXD_OK; INVALID_ARGUMENT (an argument without a default is missing, or the operator
-    /// rejects its arguments: its own message).
+    /// rejects its arguments: its own message); UNSUPPORTED (not for this device or dtype);
+    /// OUT_OF_MEMORY. After a failure there are no results, not even of an earlier run.
     /// @since 0.1
     pub fn nxd_op_run(op: *mut nxd_op_t) -> nxd_status_t;
 
