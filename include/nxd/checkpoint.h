@@ -41,7 +41,8 @@ NXD_API nxd_status_t nxd_checkpoint_open(nxd_context_t* ctx, const char* directo
                                          int32_t verify, nxd_checkpoint_t** out_checkpoint);
 
 /** [collective: world] Opens the newest checkpoint that is complete: that of the highest step with
- *  a manifest, and with files of the sizes that it names. Others are named in the log, as warnings.
+ *  a manifest that this version can read, and with files of the sizes that it names. Others are
+ *  named in the log, as warnings.
  *  @param verify  as for nxd_checkpoint_open.
  *  @param[out] out_checkpoint  NULL, with NXD_OK, where there is none: training starts anew.
  *  @return NXD_OK; INVALID_ARGUMENT; IO; CORRUPT (a checksum differs).
@@ -94,7 +95,8 @@ NXD_API nxd_status_t nxd_checkpoint_get_value(nxd_checkpoint_t* checkpoint, cons
  *  @param keep_last  complete checkpoints to keep: this one, and the others of the highest steps.
  *                    Any beyond are removed where their step is lower than this one's. 0: all.
  *  @return NXD_OK; INVALID_ARGUMENT (ranks differ; a file that is no regular file, or that two
- *          snapshots write); INVALID_STATE (published already, or opened to be read); IO (such as
+ *          snapshots write; values and names of more than 64 MiB in all); INVALID_STATE (published
+ *          already, or opened to be read); IO (such as
  *          a full disk: earlier checkpoints stay as they are, and this one may be published again;
  *          where the message says that it is complete, its name alone may not be on the disk: it
  *          can be read, and publishing it again brings the name there). All ranks fail alike.

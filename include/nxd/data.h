@@ -61,11 +61,13 @@ NXD_API nxd_status_t nxd_data_loader_options_init(nxd_data_loader_options_t* opt
  *
  *  The files are read by offset, not mapped. They may be unlinked meanwhile; where one is cut
  *  short, reading it fails.
- *  @param paths  of files that have equal contents on all ranks; UTF-8. They stay open.
+ *  @param paths  of files that have equal contents on all ranks, of which ranks compare the sizes
+ *                alone; UTF-8. They stay open.
  *  @param batch_size       samples of a batch of one rank.
  *  @param sequence_length  tokens.
  *  @return NXD_OK; INVALID_ARGUMENT; IO; CORRUPT (a size that is no number of elements, too few
- *          tokens for one sample), on all ranks when it is so on one, or when files differ.
+ *          tokens for one sample), on all ranks when it is so on one; INVALID_ARGUMENT also where
+ *          options or the files' sizes differ.
  *  @since 0.1 */
 NXD_API nxd_status_t nxd_data_loader_create(nxd_context_t* ctx, const char* const* paths,
                                             size_t num_paths, int64_t batch_size,

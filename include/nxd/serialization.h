@@ -41,7 +41,7 @@ NXD_API nxd_status_t nxd_save_options_init(nxd_save_options_t* options, size_t s
  *  @return NXD_OK; INVALID_ARGUMENT (also one path for several ranks, or several for one file);
  *          UNSUPPORTED (a dtype that files cannot have); IO; OUT_OF_MEMORY; TIMEOUT; PEER_LOST.
  *          All ranks fail when one does, but for ctx NULL. A path whose file could not be written
- *          has what it had before.
+ *          has what it had before, unless the message says that the new one is complete.
  *  @since 0.1 */
 NXD_API nxd_status_t nxd_save(nxd_context_t* ctx, const char* path, const char* const* names,
                               nxd_tensor_t* const* tensors, size_t num_tensors,

@@ -126,8 +126,8 @@ func CheckpointOpen(ctx *Context, directory string, step int64, verify int32) (c
 }
 
 // CheckpointOpenNewest is nxd_checkpoint_open_newest. Opens the newest checkpoint that is complete:
-// that of the highest step with a manifest, and with files of the sizes that it names. Others are
-// named in the log, as warnings. [collective: world]
+// that of the highest step with a manifest that this version can read, and with files of the sizes
+// that it names. Others are named in the log, as warnings. [collective: world]
 func CheckpointOpenNewest(ctx *Context, directory string, verify int32) (checkpointOut *Checkpoint, err error) {
 	directoryC, badDirectory := CString("directory", directory)
 	r := C.nxdgo_checkpoint_open_newest((*C.nxd_context_t)(unsafe.Pointer(ctx)), (*C.char)(unsafe.Pointer(directoryC)), C.int32_t(verify))

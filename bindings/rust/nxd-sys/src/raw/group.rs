@@ -62,17 +62,20 @@ extern "C" {
 
     /// [local] Releases a group made by nxd_group_create; borrowed groups are left alone.
     ///
-    /// Works still pending on it end with ABORTED first; their buffers are then the caller's, and later
-    /// calls of modules and ddps that use the group end with ABORTED too. Without pending works they
-    /// keep the group, and go on.
+    /// Works still pending on it end with ABORTED first, as nxd_group_abort ends them, which peers that
+    /// wait then count as a loss; their buffers are then the caller's, and later calls of modules and
+    /// ddps that use the group end with ABORTED too. Without pending works they keep the group, and go
+    /// on.
     /// @since 0.1
     pub fn nxd_group_destroy(group: *mut nxd_group_t);
 
     /// [local] Makes every pending and later call on the group return ABORTED; idempotent, from any
     /// thread.
     ///
-    /// Peers that wait for this rank get PEER_LOST or TIMEOUT. A pending call may return before this
-    /// one does. Its thread may destroy the group and the context at once: destroy waits for this call.
+    /// Peers that wait for this rank get PEER_LOST or TIMEOUT. They count it as lost, so that calls on
+    /// all other groups of their contexts fail with PEER_LOST, and those of this rank's with ABORTED. A
+    /// pending call may return before this one does. Its thread may destroy the group and the context
+    /// at once: destroy waits for this call.
     /// @since 0.1
     pub fn nxd_group_abort(group: *mut nxd_group_t) -> nxd_status_t;
 

@@ -62,7 +62,7 @@ extern "C" {
     /// @return NXD_OK; INVALID_ARGUMENT (also one path for several ranks, or several for one file);
     /// UNSUPPORTED (a dtype that files cannot have); IO; OUT_OF_MEMORY; TIMEOUT; PEER_LOST.
     /// All ranks fail when one does, but for ctx NULL. A path whose file could not be written
-    /// has what it had before.
+    /// has what it had before, unless the message says that the new one is complete.
     /// @since 0.1
     pub fn nxd_save(ctx: *mut nxd_context_t, path: *const c_char, names: *const *const c_char, tensors: *const *mut nxd_tensor_t, num_tensors: usize, options: *const nxd_save_options_t) -> nxd_status_t;
 
