@@ -90,7 +90,8 @@ NXD_API nxd_status_t nxd_context_options_init(nxd_context_options_t* options, si
  *  @param[out] out_ctx the caller destroys it.
  *  @return NXD_OK; INVALID_ARGUMENT (rank, size, address, or ranks that disagree); TIMEOUT (a rank
  *          did not come, its number is in the message); PEER_LOST (a rank gave up, or was given bad
- *          arguments); IO; CORRUPT (another program wrote to the store); the interrupt callback's.
+ *          arguments); UNSUPPORTED (ranks of several hosts over SHARED_MEMORY); IO; CORRUPT
+ *          (another program wrote to the store); the interrupt callback's.
  *  @since 0.1 */
 NXD_API nxd_status_t nxd_context_create(const nxd_context_options_t* options,
                                         nxd_context_t** out_ctx);

@@ -25,7 +25,7 @@ extern "C" {
 typedef int32_t nxd_reduce_t;
 enum {
   NXD_REDUCE_INVALID = -1,
-  NXD_REDUCE_SUM = 0,
+  NXD_REDUCE_SUM = 0, /**< of integers it wraps, as their product does */
   NXD_REDUCE_AVG = 1, /**< sum divided by the group's size; floats only */
   NXD_REDUCE_MAX = 2, /**< NaN wins */
   NXD_REDUCE_MIN = 3, /**< NaN wins */

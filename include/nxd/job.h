@@ -19,8 +19,9 @@ typedef struct nxd_spawn_options {
                               1 */
   int32_t omp_num_threads; /**< OMP_NUM_THREADS of each; 0: as inherited, or 1 with more than one
                               process */
-  const char* const* argv; /**< NULL-terminated program and arguments; NULL: this program,
-                              re-executed with the arguments it was started with */
+  const char* const* argv; /**< NULL-terminated program, which is looked for in PATH where it has
+                              no '/', and arguments; NULL: this program, re-executed with the
+                              arguments it was started with */
 } nxd_spawn_options_t;
 
 #define NXD_SPAWN_OPTIONS_INIT \

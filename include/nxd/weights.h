@@ -60,7 +60,8 @@ NXD_API nxd_status_t nxd_shard_options_init(nxd_shard_options_t* options, size_t
  *  @param shard  F32, F64, BF16 or F16, of at least one dimension where has_dim.
  *  @return NXD_OK; INVALID_ARGUMENT (shapes, dtypes, options; on all ranks a distribution with
  *          values beyond the range of the shard's dtype); INVALID_STATE (no
- *          nxd_init_model_parallel); OUT_OF_MEMORY.
+ *          nxd_init_model_parallel, finalized); UNSUPPORTED (context- or expert-parallel ranks);
+ *          OUT_OF_MEMORY.
  *  @since 0.1 */
 NXD_API nxd_status_t nxd_shard_initialize(nxd_context_t* ctx, const char* name, nxd_init_t init,
                                           double a, double b, const nxd_shard_options_t* options,

@@ -10,6 +10,7 @@ class Reduce(IntEnum):
     """Reductions."""
 
     INVALID = -1
+    # of integers it wraps, as their product does
     SUM = 0
     # sum divided by the group's size; floats only
     AVG = 1

@@ -14,6 +14,6 @@ class SpawnOptions(TypedDict, total=False):
     num_processes: int
     # OMP_NUM_THREADS of each; 0: as inherited, or 1 with more than one process
     omp_num_threads: int
-    # NULL-terminated program and arguments; NULL: this program, re-executed with the arguments it
-    # was started with
+    # NULL-terminated program, which is looked for in PATH where it has no '/', and arguments; NULL:
+    # this program, re-executed with the arguments it was started with
     argv: Sequence[str]

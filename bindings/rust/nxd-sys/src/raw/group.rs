@@ -10,6 +10,7 @@ pub struct nxd_reduce_t(pub i32);
 
 impl nxd_reduce_t {
     pub const INVALID: Self = Self(-1);
+    /// of integers it wraps, as their product does
     pub const SUM: Self = Self(0);
     /// sum divided by the group's size; floats only
     pub const AVG: Self = Self(1);

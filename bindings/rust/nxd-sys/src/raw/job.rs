@@ -19,7 +19,7 @@ pub struct nxd_spawn_options_t {
     pub num_processes: i32,
     /// OMP_NUM_THREADS of each; 0: as inherited, or 1 with more than one process
     pub omp_num_threads: i32,
-    /// NULL-terminated program and arguments; NULL: this program, re-executed with the arguments it was started with
+    /// NULL-terminated program, which is looked for in PATH where it has no '/', and arguments; NULL: this program, re-executed with the arguments it was started with
     pub argv: *const *const c_char,
 }
 

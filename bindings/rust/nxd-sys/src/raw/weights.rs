@@ -93,7 +93,8 @@ extern "C" {
     /// @param shard  F32, F64, BF16 or F16, of at least one dimension where has_dim.
     /// @return NXD_OK; INVALID_ARGUMENT (shapes, dtypes, options; on all ranks a distribution with
     /// values beyond the range of the shard's dtype); INVALID_STATE (no
-    /// nxd_init_model_parallel); OUT_OF_MEMORY.
+    /// nxd_init_model_parallel, finalized); UNSUPPORTED (context- or expert-parallel ranks);
+    /// OUT_OF_MEMORY.
     /// @since 0.1
     pub fn nxd_shard_initialize(ctx: *mut nxd_context_t, name: *const c_char, init: nxd_init_t, a: f64, b: f64, options: *const nxd_shard_options_t, shard: *mut DLTensor) -> nxd_status_t;
 
