@@ -154,7 +154,7 @@ NXD_API nxd_status_t nxd_context_get_world_group(nxd_context_t* ctx, nxd_group_t
 /** [local] Switches every layer made from this context between fused kernels (0) and plain ATen
  *  operators (1).
  *
- *  All ranks should agree. f64 always takes the plain path.
+ *  All ranks should agree. In f64 products alone have kernels: all else takes the plain path.
  *  @since 0.1 */
 NXD_API nxd_status_t nxd_context_set_plain_kernels(nxd_context_t* ctx, int32_t plain);
 

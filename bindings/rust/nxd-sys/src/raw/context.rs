@@ -216,7 +216,7 @@ extern "C" {
     /// [local] Switches every layer made from this context between fused kernels (0) and plain ATen
     /// operators (1).
     ///
-    /// All ranks should agree. f64 always takes the plain path.
+    /// All ranks should agree. In f64 products alone have kernels: all else takes the plain path.
     /// @since 0.1
     pub fn nxd_context_set_plain_kernels(ctx: *mut nxd_context_t, plain: i32) -> nxd_status_t;
 
