@@ -176,6 +176,28 @@ void bad_inputs(void**) {
   }
 }
 
+// Numbers of inputs and outputs that one rank alone has wrong.
+void bad_numbers_of_one_rank(void**) {
+  for (const char* name : {"llama_tiny", "gpt2_tiny", "bert_tiny"}) {
+    const std::string config = ModelOracle(name).config;
+    on_ranks<int>(Layout{2}, 0, [&](nxd_context_t* ctx) {
+      int32_t rank = 0;
+      NXD_TEST_OK(nxd_context_get_rank(ctx, &rank));
+      const Module model = create_model(ctx, config, Layout{2});
+      const Tensor ids = make_i64({1, 2, 3, 4}, {1, 4});
+      const std::vector<nxd_tensor_t*> good{ids.get()}, many(6, ids.get());
+      const bool bad = rank == 1;
+      refused_forward(model.get(), bad ? many : good, 1, "inputs, got 6");
+      refused_forward(model.get(), bad ? std::vector<nxd_tensor_t*>() : good, 1, "inputs, got 0");
+      refused_forward(model.get(), good, bad ? 3 : 1, "3 were asked for");
+      nxd_tensor_t* out = nullptr;
+      NXD_TEST_OK(nxd_module_forward(model.get(), good.data(), 1, &out, 1));
+      nxd_tensor_destroy(out);
+      return 0;
+    });
+  }
+}
+
 // No valid label: loss 0 and zero gradients.
 void nothing_to_predict(void**) {
   on_ranks<int>(Layout{2}, 0, [&](nxd_context_t* ctx) {
@@ -279,10 +301,15 @@ void lost_peer(void**) {
 
 int main() {
   const CMUnitTest tests[] = {
-      cmocka_unit_test(bad_models),         cmocka_unit_test(without_layout),
-      cmocka_unit_test(unreduced_axes),     cmocka_unit_test(bad_inputs),
-      cmocka_unit_test(nothing_to_predict), cmocka_unit_test(key_mask),
-      cmocka_unit_test(interrupted_making), cmocka_unit_test(lost_peer),
+      cmocka_unit_test(bad_models),
+      cmocka_unit_test(without_layout),
+      cmocka_unit_test(unreduced_axes),
+      cmocka_unit_test(bad_inputs),
+      cmocka_unit_test(nothing_to_predict),
+      cmocka_unit_test(key_mask),
+      cmocka_unit_test(interrupted_making),
+      cmocka_unit_test(lost_peer),
+      cmocka_unit_test(bad_numbers_of_one_rank),
   };
   return cmocka_run_group_tests(tests, nullptr, nullptr);
 }

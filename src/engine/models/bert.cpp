@@ -295,7 +295,7 @@ void BertForPreTraining::check_inputs(const Tensors& inputs, size_t n_outputs) c
 }
 
 Module::Tensors BertForPreTraining::forward(const Tensors& inputs, size_t n_outputs) {
-  check_arity(inputs, n_outputs, 1, 5, 3);
+  check_arity(inputs, n_outputs, 1, 5, 3, group().get());
   check_inputs(inputs, n_outputs);
   const at::Tensor &ids = inputs[0], labels = input_or_none(inputs, 1);
   std::vector<std::string> names{"prediction_logits", "seq_relationship_logits"};

@@ -27,10 +27,10 @@ void CausalLm::set_body(const LayerContext& at, std::shared_ptr<Module> body,
 }
 
 Module::Tensors CausalLm::forward(const Tensors& inputs, size_t n_outputs) {
-  check_arity(inputs, n_outputs, 1, 3, 2);
+  check_arity(inputs, n_outputs, 1, 3, 2, group().get());
   const at::Tensor labels = input_or_none(inputs, 1);
-  check_argument(labels.defined() || n_outputs == 1, class_name(),
-                 ": gives one output without labels, ", n_outputs, " were asked for");
+  check(labels.defined() || n_outputs == 1,
+        text("gives one output without labels, ", n_outputs, " were asked for"));
   check_ids(inputs[0]);
   check_like_ids("labels", labels, inputs[0]);
   const at::Tensor& ids = inputs[0];
