@@ -141,6 +141,35 @@ void axes_that_training_ignores(void**) {
 }
 
 // A factor or a product beyond F32 is no update, whatever the norm is in F64.
+// A rank whose arguments are bad beside that is not left waiting for peers that do not come.
+void bad_arguments_in_such_a_layout(void**) {
+  on_ranks<int>(4, [&](nxd_context_t* ctx, int rank, int) {
+    if (!init_layout(ctx, {1, 2, 2, 1})) return 0;
+    const size_t none[] = {0};
+    nxd_pp_callbacks_options_t options = NXD_PP_CALLBACKS_OPTIONS_INIT;
+    nxd_pp_stage_callbacks_t callbacks = {};
+    callbacks.struct_size = sizeof callbacks;
+    callbacks.forward = [](const nxd_pp_call_t*, DLTensor* const*, DLTensor* const*, double*,
+                           void*) -> nxd_status_t { return NXD_OK; };
+    callbacks.backward = [](const nxd_pp_call_t*, DLTensor* const*, DLTensor* const*,
+                            DLTensor* const*, void*) -> nxd_status_t { return NXD_OK; };
+    for (const bool unread : {false, true}) {
+      // Options that cannot be read, and values that are none.
+      options.broadcast_and_average_loss = rank == 1 && unread ? 2 : 0;
+      const size_t* const counts = rank == 1 && !unread ? nullptr : none;
+      nxd_pp_t* pp = nullptr;
+      const nxd_status_t status =
+          nxd_pp_create_callbacks(ctx, &options, nullptr, counts, nullptr, none, &callbacks, &pp);
+      NXD_TEST_CHECK(pp == nullptr);
+      NXD_TEST_CHECK(status == kUnsupported || status == NXD_ERROR_INVALID_ARGUMENT);
+    }
+    nxd_group_t* pipeline = nullptr;
+    NXD_TEST_OK(nxd_parallel_get_group(ctx, NXD_AXIS_PIPELINE, &pipeline));
+    NXD_TEST_OK(nxd_barrier(pipeline));
+    return 0;
+  });
+}
+
 void beyond_f32(void**) {
   for (const int32_t zero_stage : {0, 1}) {
     on_ranks<int>(2, [&](nxd_context_t* ctx, int, int) {
@@ -183,6 +212,7 @@ int main() {
       cmocka_unit_test(clipping_a_part),
       cmocka_unit_test(clipping_the_whole),
       cmocka_unit_test(axes_that_training_ignores),
+      cmocka_unit_test(bad_arguments_in_such_a_layout),
       cmocka_unit_test(beyond_f32),
   };
   return cmocka_run_group_tests(tests, nullptr, nullptr);

@@ -111,13 +111,13 @@ std::shared_ptr<CallbackPipeline> CallbackPipeline::create(
     const size_t* n_outputs, const nxd_pp_stage_callbacks_t& callbacks) {
   Parts parts;
   try {
+    check_trained_axes(*context, "a pipeline");
     parts = read_parts(context->parallel()->group(NXD_AXIS_PIPELINE), options, inputs, n_inputs,
                        outputs, n_outputs, callbacks);
   } catch (...) {
     PipelineRunner::reject(*context);
     throw;
   }
-  check_trained_axes(*context, "a pipeline");
   std::shared_ptr<CallbackPipeline> pipeline(new CallbackPipeline(
       std::move(context), std::move(parts.stages), std::move(parts.schedule), options.share_loss));
   pipeline->stages_->own_user_data();
