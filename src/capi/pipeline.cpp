@@ -98,6 +98,7 @@ nxd_status_t nxd_pp_schedule_get_tasks(nxd_pp_schedule_t* schedule, int32_t rank
     const std::vector<PipelineTask>& all = value.tasks(rank);
     if (cap > 0) {
       check_argument(tasks, "tasks: expected room for ", cap, " tasks, got NULL");
+      out = all.size();
       check_argument(cap >= all.size(), "cap: expected room for the rank's ", all.size(),
                      " tasks, got ", cap);
       std::transform(all.begin(), all.end(), tasks, [](const PipelineTask& task) {

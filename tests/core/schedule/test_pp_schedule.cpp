@@ -316,6 +316,7 @@ void test_bad_calls(void**) {
                    NXD_ERROR_INVALID_ARGUMENT);
   assert_int_equal(nxd_pp_schedule_get_tasks(schedule, 0, tasks, 3, &count),
                    NXD_ERROR_INVALID_ARGUMENT);
+  assert_int_equal(count, 4);
   assert_int_equal(nxd_pp_schedule_get_tasks(schedule, 0, nullptr, 4, &count),
                    NXD_ERROR_INVALID_ARGUMENT);
   assert_int_equal(nxd_pp_schedule_get_tasks(schedule, 0, tasks, 4, nullptr),
