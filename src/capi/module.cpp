@@ -382,6 +382,8 @@ nxd_status_t nxd_parameter_get_shard(nxd_parameter_t* parameter, int32_t* out_di
     auto& dim = output(out_dim, "out_dim");
     output(out_ranges, "out_ranges");
     const ShardSpec& shard = unwrap(parameter, "parameter").shard();
+    // Before the other array is written.
+    check_argument(cap == 0 || ends != nullptr, "ends: expected room for ", cap, ", got NULL");
     std::vector<int64_t> first, last;
     for (const ShardSpec::Range& range : shard.ranges()) {
       first.push_back(range.begin);

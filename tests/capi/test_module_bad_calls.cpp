@@ -186,7 +186,9 @@ void parameters(nxd_context_t* ctx, int, int, void*) {
   NXD_TEST_CHECK(dim == 0 && n == 0);
   BAD(nxd_parameter_get_shard(f.weight, nullptr, &begin, &end, 1, &n), "out_dim");
   BAD(nxd_parameter_get_shard(f.weight, &dim, nullptr, &end, 1, &n), "begins");
+  begin = 7;
   BAD(nxd_parameter_get_shard(f.weight, &dim, &begin, nullptr, 1, &n), "ends");
+  NXD_TEST_CHECK(n == 0 && begin == 7);
   BAD(nxd_parameter_get_shard(f.weight, &dim, &begin, &end, 1, nullptr), "out_ranges");
   NXD_TEST_OK(nxd_parameter_get_shard(f.weight, &dim, nullptr, nullptr, 0, &n));
   BAD(nxd_parameter_set_full(nullptr, f.x.get()), "parameter");
