@@ -61,8 +61,9 @@ NXD_API nxd_status_t nxd_ddp_options_init(nxd_ddp_options_t* options, size_t siz
  *  @param grads   of the parameters' shapes and orders of dimensions, of their dtype, or F32 for
  *                 BF16. Gradients are summed over backward passes by the caller, and reduced in
  *                 place: with zero_stage 1 only this rank's part of them is meaningful afterwards.
- *  @return NXD_OK; INVALID_ARGUMENT, also when ranks differ; OUT_OF_MEMORY; ABI_MISMATCH; TIMEOUT;
- *          PEER_LOST. All ranks fail when one does, but for a ctx or group that is none.
+ *  @return NXD_OK; INVALID_ARGUMENT, also when ranks differ; UNSUPPORTED (group NULL with context-
+ *          or expert-parallel ranks); OUT_OF_MEMORY; ABI_MISMATCH; TIMEOUT; PEER_LOST. All ranks
+ *          fail when one does, but for a ctx or group that is none.
  *  @since 0.1 */
 NXD_API nxd_status_t nxd_ddp_create_buffers(nxd_context_t* ctx, nxd_group_t* group,
                                             const char* const* names, DLTensor* const* params,
@@ -94,8 +95,8 @@ enum {
  *                     its gradient is complete on both. NULL: 0 for all.
  *  @param num_params  nxd_ddp_get_count.
  *  @return NXD_OK; INVALID_ARGUMENT, also when ranks differ (on all of them); INVALID_STATE (no
- *          nxd_init_model_parallel, a ddp of a module, gradients marked, a step made); TIMEOUT;
- *          PEER_LOST.
+ *          nxd_init_model_parallel, a ddp of a module, gradients marked, a step made); UNSUPPORTED
+ *          (context- or expert-parallel ranks); TIMEOUT; PEER_LOST.
  *  @since 0.1 */
 NXD_API nxd_status_t nxd_ddp_set_placements(nxd_ddp_t* ddp, const nxd_placement_t* placements,
                                             const int32_t* dims, const int32_t* tied,
@@ -219,7 +220,8 @@ NXD_API nxd_status_t nxd_ddp_finish(nxd_ddp_t* ddp, const nxd_finish_options_t* 
  *  ranks have equally many; with it the tail is dropped.
  *  @param shuffle  0: the samples in order.
  *  @param[out] out_indices  room for cap indices; cap 0: only the count is wanted.
- *  @param[out] out_count    indices of this rank.
+ *  @param[out] out_count    indices of this rank, also when they exceed cap: then nothing is
+ *                           copied, and a cap other than 0 is INVALID_ARGUMENT.
  *  @since 0.1 */
 NXD_API nxd_status_t nxd_sample_epoch(int64_t num_samples, int32_t ranks, int32_t rank,
                                       int64_t epoch, uint64_t seed, int32_t shuffle,

@@ -136,6 +136,7 @@ nxd_status_t nxd_sample_epoch(int64_t num_samples, int32_t ranks, int32_t rank, 
     const auto count = static_cast<size_t>(sampler.count());
     if (cap > 0) {
       check_argument(out_indices, "out_indices: expected room for ", cap, ", got NULL");
+      out = count;
       check_argument(cap >= count, "cap: expected at least ", count, ", got ", cap);
       for (size_t i = 0; i < count; ++i) {
         out_indices[i] = sampler.sample(rank, static_cast<int64_t>(i));

@@ -61,7 +61,8 @@ KEPT = {
     ("nxd_tensor_get_shape", "out_ndim"), ("nxd_tensor_get_strides", "out_ndim"),
     ("nxd_parameter_get_global_shape", "out_ndim"),
     ("nxd_layout_get_group", "out_size"), ("nxd_group_get_ranks", "out_size"),
-    ("nxd_parallel_get_group_list", "out_size"),
+    ("nxd_parallel_get_group_list", "out_size"), ("nxd_pp_schedule_get_tasks", "out_count"),
+    ("nxd_sample_epoch", "out_count"),
     ("nxd_module_load_safetensors", "out_report"), ("nxd_pp_get_losses", "out_count"),
 }
 # Single results that a count of something else follows.

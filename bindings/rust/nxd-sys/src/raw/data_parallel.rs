@@ -137,8 +137,9 @@ extern "C" {
     /// @param grads   of the parameters' shapes and orders of dimensions, of their dtype, or F32 for
     /// BF16. Gradients are summed over backward passes by the caller, and reduced in
     /// place: with zero_stage 1 only this rank's part of them is meaningful afterwards.
-    /// @return NXD_OK; INVALID_ARGUMENT, also when ranks differ; OUT_OF_MEMORY; ABI_MISMATCH; TIMEOUT;
-    /// PEER_LOST. All ranks fail when one does, but for a ctx or group that is none.
+    /// @return NXD_OK; INVALID_ARGUMENT, also when ranks differ; UNSUPPORTED (group NULL with context-
+    /// or expert-parallel ranks); OUT_OF_MEMORY; ABI_MISMATCH; TIMEOUT; PEER_LOST. All ranks
+    /// fail when one does, but for a ctx or group that is none.
     /// @since 0.1
     pub fn nxd_ddp_create_buffers(ctx: *mut nxd_context_t, group: *mut nxd_group_t, names: *const *const c_char, params: *const *mut DLTensor, grads: *const *mut DLTensor, num_params: usize, options: *const nxd_ddp_options_t, out_ddp: *mut *mut nxd_ddp_t) -> nxd_status_t;
 
@@ -155,8 +156,8 @@ extern "C" {
     /// its gradient is complete on both. NULL: 0 for all.
     /// @param num_params  nxd_ddp_get_count.
     /// @return NXD_OK; INVALID_ARGUMENT, also when ranks differ (on all of them); INVALID_STATE (no
-    /// nxd_init_model_parallel, a ddp of a module, gradients marked, a step made); TIMEOUT;
-    /// PEER_LOST.
+    /// nxd_init_model_parallel, a ddp of a module, gradients marked, a step made); UNSUPPORTED
+    /// (context- or expert-parallel ranks); TIMEOUT; PEER_LOST.
     /// @since 0.1
     pub fn nxd_ddp_set_placements(ddp: *mut nxd_ddp_t, placements: *const nxd_placement_t, dims: *const i32, tied: *const i32, num_params: usize) -> nxd_status_t;
 
@@ -261,7 +262,8 @@ extern "C" {
     /// ranks have equally many; with it the tail is dropped.
     /// @param shuffle  0: the samples in order.
     /// @param[out] out_indices  room for cap indices; cap 0: only the count is wanted.
-    /// @param[out] out_count    indices of this rank.
+    /// @param[out] out_count    indices of this rank, also when they exceed cap: then nothing is
+    /// copied, and a cap other than 0 is INVALID_ARGUMENT.
     /// @since 0.1
     pub fn nxd_sample_epoch(num_samples: i64, ranks: i32, rank: i32, epoch: i64, seed: u64, shuffle: i32, drop_last: i32, out_indices: *mut i64, cap: usize, out_count: *mut usize) -> nxd_status_t;
 }
