@@ -83,8 +83,8 @@ NXD_API nxd_status_t nxd_set_autocast(nxd_dtype_t dtype, nxd_dtype_t* out_previo
  *  @param grads     n gradients of their shapes; NULL, or NULL for a scalar: 1.
  *  @param retain_graph  1: the graph may be differentiated again.
  *  @return NXD_OK; INVALID_ARGUMENT; INVALID_STATE (differentiated before without retain_graph, or
- *          a tensor the graph needs was overwritten); what a custom function or a collective in the
- *          graph returned.
+ *          a tensor the graph needs was overwritten); UNSUPPORTED (a custom function without
+ *          backward); what a custom function or a collective in the graph returned.
  *  @since 0.1 */
 NXD_API nxd_status_t nxd_backward(nxd_tensor_t* const* outputs, nxd_tensor_t* const* grads,
                                   size_t num_outputs, int32_t retain_graph);

@@ -213,7 +213,8 @@ enum {
  *  values made several of it. Before the first step it has no nodes.
  *
  *  @param buf  as nxd_device_get_report.
- *  @return NXD_OK; INVALID_ARGUMENT (format, cap).
+ *  @return NXD_OK; INVALID_ARGUMENT (format, cap); UNSUPPORTED (STABLEHLO of a graph that cannot be
+ *          a program, such as one with complex numbers).
  *  @since 0.1 */
 NXD_API nxd_status_t nxd_device_get_step_graph(nxd_graph_format_t format, char* buf, size_t cap,
                                                size_t* out_needed);

@@ -195,7 +195,7 @@ typedef struct nxd_rope_options {
   double beta_fast;                         /**< YARN; 0: 32 */
   double beta_slow;                         /**< YARN; 0: 1 */
   double attention_factor;                  /**< YARN; 0: 0.1 ln(factor) + 1, at least 1 */
-  int64_t original_max_position_embeddings; /**< DYNAMIC, YARN, LLAMA3 */
+  int64_t original_max_position_embeddings; /**< DYNAMIC, YARN, LLAMA3: more than 0 */
 } nxd_rope_options_t;
 
 #define NXD_ROPE_OPTIONS_INIT \

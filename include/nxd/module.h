@@ -99,7 +99,9 @@ NXD_API nxd_status_t nxd_parameter_options_init(nxd_parameter_options_t* options
  *
  *  @param global_shape  sizes of the whole parameter; a split dimension must divide.
  *  @param[out] out_parameter  borrowed from the module; may be NULL.
- *  @return as nxd_module_add_child; INVALID_ARGUMENT too for a shape or options out of range.
+ *  @return as nxd_module_add_child; INVALID_ARGUMENT too for a shape or options out of range;
+ *          INVALID_STATE (has_shard_dim or sequence_parallel without nxd_init_model_parallel);
+ *          UNSUPPORTED (NXD_DEVICE_NEURON; context- or expert-parallel ranks).
  *  @since 0.1 */
 NXD_API nxd_status_t nxd_module_add_parameter(nxd_module_t* module, const char* name,
                                               const int64_t* global_shape, int32_t ndim,
@@ -277,12 +279,13 @@ NXD_API nxd_status_t nxd_set_deferred_init(int32_t deferred, int32_t* out_previo
  *  if they had been made on the CPU; others keep theirs, and their gradients. To the meta device:
  *  values and gradients are forgotten, and their memory is free. A backward pass to a parameter
  *  that was moved since its forward is INVALID_STATE.
- *  @return NXD_OK; UNSUPPORTED (NXD_DEVICE_NEURON); INVALID_STATE (a ddp holds the values or
- *          gradients of a parameter that is on another device; none is changed).
+ *  @return NXD_OK; UNSUPPORTED (NXD_DEVICE_NEURON; buffers with elements in common that would have
+ *          none any more); INVALID_STATE (a ddp holds the values or gradients of a parameter that
+ *          is on another device; none is changed).
  *  @since 0.1 */
 NXD_API nxd_status_t nxd_move_model_to_device(nxd_module_t* root, nxd_device_t device);
 
-/** [local] Casts all parameters to a dtype, in place; attributes, hooks and handles stay.
+/** [local] Casts parameters and buffers of floats, in place; attributes, hooks and handles stay.
  *
  *  Values and gradients are rounded to nearest even, F64 to BF16 by way of F32 as in PyTorch, or
  *  widened. Parameters on the meta device stay there, and get initial values of that dtype later.
@@ -290,8 +293,9 @@ NXD_API nxd_status_t nxd_move_model_to_device(nxd_module_t* root, nxd_device_t d
  *  parameters as they were. A backward pass to a parameter that was cast since its forward is
  *  INVALID_STATE.
  *  @param dtype  F32, F64 or BF16.
- *  @return NXD_OK; INVALID_ARGUMENT; INVALID_STATE (a ddp holds the values or gradients of a
- *          parameter of another dtype, or nxd_pp_create has cut its model; none is changed).
+ *  @return NXD_OK; INVALID_ARGUMENT; UNSUPPORTED (buffers of two dtypes with elements in common);
+ *          INVALID_STATE (a ddp holds the values or gradients of a parameter of another dtype, or
+ *          nxd_pp_create has cut its model; none is changed).
  *  @since 0.1 */
 NXD_API nxd_status_t nxd_module_cast(nxd_module_t* root, nxd_dtype_t dtype);
 

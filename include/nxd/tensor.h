@@ -38,7 +38,7 @@ NXD_API nxd_status_t nxd_memory_get_aten_pool(int32_t* out_on);
 
 /** [local] A tensor of zeros in C order.
  *
- *  @param shape   ndim sizes, each 0 or more; may be NULL when ndim is 0 (a scalar).
+ *  @param shape   ndim sizes, at most 64, each 0 or more; may be NULL when ndim is 0 (a scalar).
  *  @param device  NXD_DEVICE_CPU, NXD_DEVICE_XLA or NXD_DEVICE_META (shape and dtype only).
  *  @return NXD_OK; INVALID_ARGUMENT; OUT_OF_MEMORY; UNSUPPORTED (device).
  *  @since 0.1 */
@@ -65,11 +65,14 @@ NXD_API nxd_status_t nxd_tensor_from_dltensor(const DLTensor* source, nxd_tensor
  *
  *  @param managed  taken over on success: its deleter is called, on any thread, when the last
  *                  tensor over the memory is gone. On failure it stays the caller's.
+ *  @return NXD_OK; INVALID_ARGUMENT (also data that is not aligned to the element size);
+ *          UNSUPPORTED (device, dtype, lanes; negative strides, which cannot be shared).
  *  @since 0.1 */
 NXD_API nxd_status_t nxd_tensor_from_dlpack(DLManagedTensor* managed, nxd_tensor_t** out_tensor);
 
 /** [local] The same for the versioned form; read-only memory is rejected.
- *  @return NXD_OK; INVALID_ARGUMENT (read-only); UNSUPPORTED (major version other than 1).
+ *  @return as nxd_tensor_from_dlpack; INVALID_ARGUMENT too for read-only memory, UNSUPPORTED for a
+ *          major version other than 1.
  *  @since 0.1 */
 NXD_API nxd_status_t nxd_tensor_from_dlpack_versioned(struct DLManagedTensorVersioned* managed,
                                                       nxd_tensor_t** out_tensor);

@@ -534,8 +534,8 @@ func MoveModelToDevice(root *raw.Module, device raw.Device) error {
 	return raw.TakeError(unsafe.Pointer(C.nxdgo_move_model_to_device((*C.nxd_module_t)(unsafe.Pointer(root)), C.nxd_device_t(device))))
 }
 
-// ModuleCast is nxd_module_cast. Casts all parameters to a dtype, in place; attributes, hooks and
-// handles stay. [local]
+// ModuleCast is nxd_module_cast. Casts parameters and buffers of floats, in place; attributes,
+// hooks and handles stay. [local]
 func ModuleCast(root *raw.Module, dtype raw.DType) error {
 	return raw.TakeError(unsafe.Pointer(C.nxdgo_module_cast((*C.nxd_module_t)(unsafe.Pointer(root)), C.nxd_dtype_t(dtype))))
 }

@@ -138,7 +138,7 @@ class RopeOptions(TypedDict, total=False):
     beta_slow: float
     # YARN; 0: 0.1 ln(factor) + 1, at least 1
     attention_factor: float
-    # DYNAMIC, YARN, LLAMA3
+    # DYNAMIC, YARN, LLAMA3: more than 0
     original_max_position_embeddings: int
 
 

@@ -127,8 +127,8 @@ extern "C" {
     /// @param grads     n gradients of their shapes; NULL, or NULL for a scalar: 1.
     /// @param retain_graph  1: the graph may be differentiated again.
     /// @return NXD_OK; INVALID_ARGUMENT; INVALID_STATE (differentiated before without retain_graph, or
-    /// a tensor the graph needs was overwritten); what a custom function or a collective in the
-    /// graph returned.
+    /// a tensor the graph needs was overwritten); UNSUPPORTED (a custom function without
+    /// backward); what a custom function or a collective in the graph returned.
     /// @since 0.1
     pub fn nxd_backward(outputs: *const *mut nxd_tensor_t, grads: *const *mut nxd_tensor_t, num_outputs: usize, retain_graph: i32) -> nxd_status_t;
 

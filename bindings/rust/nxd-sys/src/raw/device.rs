@@ -274,7 +274,8 @@ extern "C" {
     /// values made several of it. Before the first step it has no nodes.
     ///
     /// @param buf  as nxd_device_get_report.
-    /// @return NXD_OK; INVALID_ARGUMENT (format, cap).
+    /// @return NXD_OK; INVALID_ARGUMENT (format, cap); UNSUPPORTED (STABLEHLO of a graph that cannot be
+    /// a program, such as one with complex numbers).
     /// @since 0.1
     pub fn nxd_device_get_step_graph(format: nxd_graph_format_t, buf: *mut c_char, cap: usize, out_needed: *mut usize) -> nxd_status_t;
 }

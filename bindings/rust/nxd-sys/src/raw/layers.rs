@@ -263,7 +263,7 @@ pub struct nxd_rope_options_t {
     pub beta_slow: f64,
     /// YARN; 0: 0.1 ln(factor) + 1, at least 1
     pub attention_factor: f64,
-    /// DYNAMIC, YARN, LLAMA3
+    /// DYNAMIC, YARN, LLAMA3: more than 0
     pub original_max_position_embeddings: i64,
 }
 

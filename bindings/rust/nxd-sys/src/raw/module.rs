@@ -168,7 +168,9 @@ extern "C" {
     ///
     /// @param global_shape  sizes of the whole parameter; a split dimension must divide.
     /// @param[out] out_parameter  borrowed from the module; may be NULL.
-    /// @return as nxd_module_add_child; INVALID_ARGUMENT too for a shape or options out of range.
+    /// @return as nxd_module_add_child; INVALID_ARGUMENT too for a shape or options out of range;
+    /// INVALID_STATE (has_shard_dim or sequence_parallel without nxd_init_model_parallel);
+    /// UNSUPPORTED (NXD_DEVICE_NEURON; context- or expert-parallel ranks).
     /// @since 0.1
     pub fn nxd_module_add_parameter(module: *mut nxd_module_t, name: *const c_char, global_shape: *const i64, ndim: i32, options: *const nxd_parameter_options_t, out_parameter: *mut *mut nxd_parameter_t) -> nxd_status_t;
 
@@ -314,12 +316,13 @@ extern "C" {
     /// if they had been made on the CPU; others keep theirs, and their gradients. To the meta device:
     /// values and gradients are forgotten, and their memory is free. A backward pass to a parameter
     /// that was moved since its forward is INVALID_STATE.
-    /// @return NXD_OK; UNSUPPORTED (NXD_DEVICE_NEURON); INVALID_STATE (a ddp holds the values or
-    /// gradients of a parameter that is on another device; none is changed).
+    /// @return NXD_OK; UNSUPPORTED (NXD_DEVICE_NEURON; buffers with elements in common that would have
+    /// none any more); INVALID_STATE (a ddp holds the values or gradients of a parameter that
+    /// is on another device; none is changed).
     /// @since 0.1
     pub fn nxd_move_model_to_device(root: *mut nxd_module_t, device: nxd_device_t) -> nxd_status_t;
 
-    /// [local] Casts all parameters to a dtype, in place; attributes, hooks and handles stay.
+    /// [local] Casts parameters and buffers of floats, in place; attributes, hooks and handles stay.
     ///
     /// Values and gradients are rounded to nearest even, F64 to BF16 by way of F32 as in PyTorch, or
     /// widened. Parameters on the meta device stay there, and get initial values of that dtype later.
@@ -327,8 +330,9 @@ extern "C" {
     /// parameters as they were. A backward pass to a parameter that was cast since its forward is
     /// INVALID_STATE.
     /// @param dtype  F32, F64 or BF16.
-    /// @return NXD_OK; INVALID_ARGUMENT; INVALID_STATE (a ddp holds the values or gradients of a
-    /// parameter of another dtype, or nxd_pp_create has cut its model; none is changed).
+    /// @return NXD_OK; INVALID_ARGUMENT; UNSUPPORTED (buffers of two dtypes with elements in common);
+    /// INVALID_STATE (a ddp holds the values or gradients of a parameter of another dtype, or
+    /// nxd_pp_create has cut its model; none is changed).
     /// @since 0.1
     pub fn nxd_module_cast(root: *mut nxd_module_t, dtype: nxd_dtype_t) -> nxd_status_t;
 
