@@ -94,7 +94,8 @@ NXD_API nxd_status_t nxd_pp_options_init(nxd_pp_options_t* options, size_t size)
  *                  the batch. They may be on the meta device; NULL: left out in every run.
  *  @return NXD_OK; INVALID_ARGUMENT (names of cuts, leaves or inputs, or the path of the loss,
  *          unknown: the nearest are given; a path that leads to several outputs, or to one that is
- *          no scalar; sizes that do not divide; a schedule that does not admit the shape);
+ *          no scalar; sizes that do not divide; a schedule that does not admit the shape; cuts,
+ *          inputs or settings of the loss that differ between ranks of the pipeline);
  *          INVALID_STATE (model parallel not initialised; a value is read; a ddp has a parameter
  *          of another rank's stages); UNSUPPORTED (an operator without a shape function; context-
  *          or expert-parallel ranks); IO (trace_file_path, in the pipeline of rank 0 alone); a

@@ -233,6 +233,39 @@ void settings_that_differ(void**) {
   });
 }
 
+// Options and examples that differ between stages, each of which fits the other's by its shapes: no
+// run of theirs would compute the model, or end.
+void options_that_differ(void**) {
+  using Change = void (*)(nxd_pp_options_t & options, std::vector<nxd_tensor_t*> & inputs);
+  static const char* const cuts[] = {"model.layers.0", "model.layers.1"};
+  const std::pair<const char*, Change> changes[] = {
+      {"the cuts", [](auto& options, auto&) { options.pipeline_cuts = &cuts[1]; }},
+      {"the inputs", [](auto&, auto& inputs) { inputs[1] = nullptr; }},
+      {"num_inputs", [](auto&, auto& inputs) { inputs.push_back(nullptr); }},
+      {"the loss: over", [](auto& options, auto&) { options.loss = NXD_PP_LOSS_MICROBATCHES; }},
+      {"ignore_index", [](auto& options, auto&) { options.has_ignore_index = 1; }},
+      {"labels_shifted", [](auto& options, auto&) { options.labels_shifted = 1; }},
+      {"num_outputs", [](auto& options, auto&) { options.num_outputs = 2; }}};
+  nlohmann::json config = nlohmann::json::parse(LlamaOracle().config);
+  config["num_hidden_layers"] = 3;
+  on_pipeline_ranks({1, 2, 1}, [&](nxd_context_t* ctx, int rank) {
+    const Module model = create_model(ctx, config.dump(), Layout{});
+    const Tensor ids = make_i64({1, 2, 3, 4}, {2, 2});
+    const Named before = whole_parameters(model.get());
+    for (const auto& [part, change] : changes) {
+      nxd_pp_options_t options = NXD_PP_OPTIONS_INIT;
+      options.pipeline_cuts = cuts;
+      options.num_cuts = 1;
+      std::vector<nxd_tensor_t*> inputs{ids.get(), ids.get()};
+      if (rank == 1) change(options, inputs);
+      nxd_pp_t* pp = nullptr;
+      NXD_TEST_REFUSED(nxd_pp_create(model.get(), inputs.data(), inputs.size(), &options, &pp),
+                       NXD_ERROR_INVALID_ARGUMENT, part);
+      NXD_TEST_CHECK(pp == nullptr && whole_parameters(model.get()) == before);
+    }
+  });
+}
+
 // The order that is right: padded, then cut, the model has the loss of one that has no padding.
 void padded_before(void**) {
   on_pipeline_ranks({2, 2, 1}, [](nxd_context_t* ctx, int) {
@@ -271,9 +304,10 @@ void rejected_cuts(void**) {
 
 int main(void) {
   const CMUnitTest tests[] = {
-      cmocka_unit_test(shapes_stay),      cmocka_unit_test(ranks_that_differ),
-      cmocka_unit_test(complex_values),   cmocka_unit_test(batches_that_differ),
-      cmocka_unit_test(traces_that_fail), cmocka_unit_test(padded_before),
-      cmocka_unit_test(rejected_cuts),    cmocka_unit_test(settings_that_differ)};
+      cmocka_unit_test(shapes_stay),        cmocka_unit_test(ranks_that_differ),
+      cmocka_unit_test(complex_values),     cmocka_unit_test(batches_that_differ),
+      cmocka_unit_test(traces_that_fail),   cmocka_unit_test(padded_before),
+      cmocka_unit_test(rejected_cuts),      cmocka_unit_test(settings_that_differ),
+      cmocka_unit_test(options_that_differ)};
   return cmocka_run_group_tests(tests, nullptr, nullptr);
 }

@@ -168,7 +168,10 @@ void ModulePipeline::find_cuts(const Graph& graph) {
 // whole on all of them.
 void ModulePipeline::keep_own_parameters() {
   std::unordered_set<const Parameter*> own;
-  pipeline_->agree_on_run(Proposal(context()->rank()).attempt([&] { own = make_local_module(); }));
+  Proposal proposal(context()->rank());
+  proposal.attempt([&] { own = make_local_module(); });
+  add_settings(proposal);
+  pipeline_->agree_on_run(proposal);
   for (const NamedParameter& entry : named_parameters(*root_)) {
     Parameter& parameter = *entry.parameter;
     parameter.mark_cut();
@@ -181,6 +184,26 @@ void ModulePipeline::keep_own_parameters() {
   // Blocks of other stages' parameters.
   kernels::pool_trim();
   stages_->shared().synchronize();
+}
+
+// Stages that differ in these may fit together by the shapes of what they exchange, and compute
+// another model, or leave one another in the middle of a run.
+void ModulePipeline::add_settings(Proposal& proposal) const {
+  Hash cuts, inputs;
+  for (const std::string& cut : options_.cuts) cuts.add(cut).add(cut.size());
+  for (size_t i = 0; i < traced_->shapes.size(); ++i) {
+    inputs.add(static_cast<uint64_t>(traced_->dtypes[i])).add(traced_->shapes[i].size());
+    for (const int64_t size : traced_->shapes[i]) inputs.add(static_cast<uint64_t>(size));
+  }
+  const bool tokens = options_.by_tokens;
+  proposal.same_digest("the cuts", cuts.folded())
+      .same("num_inputs", static_cast<double>(traced_->shapes.size()))
+      .same_digest("the inputs that are given, their shapes or dtypes", inputs.folded())
+      .same("num_outputs", static_cast<double>(output_paths_.size()))
+      .same("the loss: over tokens (1) or microbatches (0)", tokens ? 1 : 0)
+      .same("labels_input", tokens ? static_cast<double>(options_.labels_input) : 0)
+      .same("ignore_index", tokens ? static_cast<double>(options_.ignore_index) : 0)
+      .same("labels_shifted", tokens && options_.labels_shifted ? 1 : 0);
 }
 
 std::unordered_set<const Parameter*> ModulePipeline::make_local_module() {

@@ -91,6 +91,7 @@ class ModulePipeline {
   size_t loss_of(const Graph& graph) const;
   void keep_texts(const Graph& graph);
   void keep_own_parameters();
+  void add_settings(Proposal& proposal) const;
   // Gives the parameters that are in it.
   std::unordered_set<const Parameter*> make_local_module();
   void give_value(const NamedParameter& entry);
