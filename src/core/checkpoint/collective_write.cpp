@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <optional>
-#include <utility>
 
 #include "core/agree/agree.h"
 #include "core/base/dtype.h"
@@ -16,8 +15,7 @@ constexpr int kWriteTag = 0;
 
 int rank_in(const ProcessGroup* group) { return group ? group->rank() : 0; }
 
-// Entries of the file by name, and the stage that each tensor comes from. In the stages' order the
-// data would lie in another order for each way to cut a model.
+// Entries of the file, and the stage that each tensor comes from.
 struct Contents {
   std::vector<TensorEntry> entries;
   std::vector<int> stages;
@@ -53,29 +51,30 @@ TensorEntry read_entry(RecordReader& in) {
 Contents contents_of(ProcessGroup* pipeline, const std::vector<StageTensor>& tensors,
                      const std::map<std::string, std::string>& metadata) {
   Contents contents;
-  std::map<std::string, std::pair<TensorEntry, int>> known;
+  std::map<std::string, size_t> known;
   int stage = 0;
   for (const std::string& bytes : gather_texts(pipeline, encode(tensors, metadata), {})) {
     RecordReader in(bytes);
     for (size_t left = in.count(); left > 0; --left) {
       const TensorEntry entry = read_entry(in);
-      const auto& [first, its_stage] =
-          known.emplace(entry.name, std::pair(entry, stage)).first->second;
+      const auto [it, added] = known.emplace(entry.name, contents.entries.size());
+      if (added) {
+        contents.entries.push_back(entry);
+        contents.stages.push_back(stage);
+        continue;
+      }
+      const TensorEntry& first = contents.entries[it->second];
       check_argument(first.dtype == entry.dtype && first.shape == entry.shape, "tensor ",
                      entry.name, ": ", dtype_name(first.dtype), " of shape ",
-                     shape_text(first.shape), " in stage ", its_stage, " of the pipeline, ",
-                     dtype_name(entry.dtype), " of shape ", shape_text(entry.shape), " in stage ",
-                     stage);
+                     shape_text(first.shape), " in stage ", contents.stages[it->second],
+                     " of the pipeline, ", dtype_name(entry.dtype), " of shape ",
+                     shape_text(entry.shape), " in stage ", stage);
     }
     while (!in.done()) {
       const std::string key = in.string();
       add_metadata(contents.metadata, key, in.string());
     }
     ++stage;
-  }
-  for (auto& [name, found] : known) {
-    contents.entries.push_back(std::move(found.first));
-    contents.stages.push_back(found.second);
   }
   return contents;
 }

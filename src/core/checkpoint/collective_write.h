@@ -28,11 +28,10 @@ struct StageTensor {
   std::function<const void*()> gather;
 };
 
-// Writes what the stages have as one safetensors file, tensor by tensor, in an order that their
-// names and dtypes give: no rank holds more than one full tensor. A tensor of several stages comes
-// from the first of them, and so does metadata. Collective over all groups; the outcome is the same
-// on all ranks. INVALID_ARGUMENT, before anything is gathered, when stages have different tensors
-// of one name.
+// Writes what the stages have as one safetensors file, tensor by tensor: no rank holds more than
+// one full tensor. A tensor of several stages comes from the first of them, and so does metadata.
+// Collective over all groups; the outcome is the same on all ranks. INVALID_ARGUMENT, before
+// anything is gathered, when stages have different tensors of one name.
 void write_collective(const std::string& path, const WriterGroups& writers,
                       const std::vector<StageTensor>& tensors,
                       const std::map<std::string, std::string>& metadata);

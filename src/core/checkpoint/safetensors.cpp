@@ -537,8 +537,9 @@ void remove_old_index(const std::string& path) {
 std::vector<size_t> SafetensorsWriter::order(const std::vector<TensorEntry>& entries) {
   std::vector<size_t> order(entries.size());
   std::iota(order.begin(), order.end(), size_t{0});
-  std::stable_sort(order.begin(), order.end(), [&](size_t a, size_t b) {
-    return dtype_size(entries[a].dtype) > dtype_size(entries[b].dtype);
+  std::sort(order.begin(), order.end(), [&](size_t a, size_t b) {
+    const size_t width = dtype_size(entries[a].dtype), other = dtype_size(entries[b].dtype);
+    return width != other ? width > other : entries[a].name < entries[b].name;
   });
   return order;
 }

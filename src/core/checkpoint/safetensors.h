@@ -71,7 +71,8 @@ struct TensorEntry {
 class SafetensorsWriter {
  public:
   // The order in which data follow one another, as indices of entries: wide elements first, so that
-  // every tensor is aligned to its element.
+  // every tensor is aligned to its element; by name among equals, so that whatever writes the same
+  // tensors, cut in whatever way, makes the same file.
   static std::vector<size_t> order(const std::vector<TensorEntry>& entries);
 
   // INVALID_ARGUMENT for what cannot be a file's content.
