@@ -210,6 +210,61 @@ func TestWaitIsCancelled(t *testing.T) {
 	})
 }
 
+// A work that ends just when a wait looks at its context has ended well.
+func TestWaitBesideItsSlices(t *testing.T) {
+	const groups, rounds = 8, 40
+	ranks.Run(t, 2, func(c *nxd.Context) error {
+		r, err := c.Rank()
+		if err != nil {
+			return err
+		}
+		world, err := c.World()
+		if err != nil {
+			return err
+		}
+		var each []*nxd.Group
+		for i := 0; i < groups; i++ {
+			g, err := c.NewGroup("", 0, 1)
+			if err != nil {
+				return err
+			}
+			each = append(each, g)
+		}
+		ctx, cancel := context.WithCancel(context.Background())
+		defer cancel()
+		ends := make(chan error, groups)
+		for round := 0; round < rounds; round++ {
+			if err := world.Barrier(); err != nil {
+				return err
+			}
+			if r == 1 {
+				// At the end of the first slice, or shortly before or behind it.
+				time.Sleep(20*time.Millisecond - 100*time.Microsecond)
+			}
+			for i, g := range each {
+				if r == 1 {
+					time.Sleep(time.Duration(i) * 10 * time.Microsecond)
+					if err := g.Barrier(); err != nil {
+						return err
+					}
+					continue
+				}
+				w, err := g.BarrierAsync()
+				if err != nil {
+					return err
+				}
+				go func() { ends <- w.Wait(ctx) }()
+			}
+			for i := 0; r == 0 && i < groups; i++ {
+				if err := <-ends; err != nil {
+					return err
+				}
+			}
+		}
+		return c.Finalize()
+	})
+}
+
 func TestGroupsAndLayout(t *testing.T) {
 	ranks.Run(t, 2, func(c *nxd.Context) error {
 		r, err := c.Rank()

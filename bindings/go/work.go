@@ -51,7 +51,8 @@ func (w *Work) Wait(ctx context.Context) error {
 			return err
 		}
 		if done, failed := w.Done(); done || failed != nil {
-			return err
+			// How it has ended, which may have been behind the slice.
+			return own.Do(w.Handle, func(p *raw.Work) error { return raw.WorkWait(p, 0) })
 		}
 		if ctx.Err() != nil {
 			return ctx.Err()
