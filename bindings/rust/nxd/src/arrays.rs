@@ -53,16 +53,18 @@ impl Memory {
 
     fn get<T: Float>(&self, name: &str) -> Result<Ref<'_, [T]>> {
         self.check::<T>(name)?;
-        // The lock stands for the memory.
-        Ok(Ref::map(self.lend(name)?, |_| unsafe {
-            std::slice::from_raw_parts(self.data.get().cast::<T>(), self.count)
+        // The lock stands for the memory, which may be NULL without elements.
+        Ok(Ref::map(self.lend(name)?, |_| match self.count {
+            0 => &[][..],
+            count => unsafe { std::slice::from_raw_parts(self.data.get().cast::<T>(), count) },
         }))
     }
 
     fn get_mut<T: Float>(&self, name: &str) -> Result<RefMut<'_, [T]>> {
         self.check::<T>(name)?;
-        Ok(RefMut::map(self.lock(name)?, |_| unsafe {
-            std::slice::from_raw_parts_mut(self.data.get().cast::<T>(), self.count)
+        Ok(RefMut::map(self.lock(name)?, |_| match self.count {
+            0 => &mut [][..],
+            count => unsafe { std::slice::from_raw_parts_mut(self.data.get().cast::<T>(), count) },
         }))
     }
 

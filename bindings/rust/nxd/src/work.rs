@@ -50,7 +50,8 @@ object! {
 /// A call that goes on while its caller does other things, and has its buffers until it is done.
 ///
 /// A work that is dropped is cancelled if it has not begun, and waited for otherwise, within the
-/// group's timeout. One that is forgotten keeps its buffers for ever.
+/// group's timeout. One that is forgotten keeps its buffers for ever. The group is to outlive its
+/// works: those of a group that is dropped end with `ABORTED`, and peers count this rank as lost.
 pub struct Work<B> {
     // Released before the buffers, which drop in the order of the fields.
     pending: Owned<Pending>,

@@ -82,6 +82,9 @@ fn memory_of_another_owner() {
         assert_eq!(w, [0.25; 6]);
         let none = unsafe { Array::over_memory::<f32, f32>("w", &[1], null_mut(), null_mut()) };
         assert!(none.err().unwrap().message().contains("got a null pointer"));
+        // Frameworks have no memory for what has no elements.
+        let empty = unsafe { Array::over_memory::<f32, f32>("w", &[0], null_mut(), null_mut())? };
+        assert!(empty.values::<f32>()?.is_empty() && empty.gradient_mut::<f32>()?.is_empty());
         ctx.finalize()
     });
 }
