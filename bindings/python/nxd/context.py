@@ -50,12 +50,6 @@ def _abort_all() -> None:
     unattended.exit()
 
 
-class _Layout(Handle):
-    """The layout that groups along axes are borrowed from, until it is destroyed."""
-
-    __slots__ = ()
-
-
 class Context(Handle):
     """One rank of a world: that of torchrun, nxdrun, mpirun, srun or nxd.spawn, or, with store,
     rank and size, of ranks that meet at a store. [collective: world]
@@ -64,7 +58,7 @@ class Context(Handle):
     exception leaves at once, and peers that wait for this rank get PeerLost.
     """
 
-    __slots__ = ("finalized", "_layout", "_store")
+    __slots__ = ("finalized", "_along_axes", "_store")
     _destroy = "nxd_context_destroy"
 
     def __init__(  # type: ignore[misc]  # store, rank and size are options, too
@@ -88,7 +82,8 @@ class Context(Handle):
             raise
         super().__init__(get("nxd_context_t**", core.nxd_context_create, struct.pointer))
         self.finalized = False
-        self._layout: _Layout | None = None
+        # Groups that are borrowed from the layout; they keep the context, and it does not keep them.
+        self._along_axes: weakref.WeakSet[Group] = weakref.WeakSet()
         self._store = store
         _living.add(self)
 
@@ -225,13 +220,12 @@ class Context(Handle):
         with collective(lambda: self.world):
             struct = Struct("nxd_parallel_options_t", options)
         check(core.nxd_init_model_parallel(self.pointer, struct.pointer))
-        self._layout = _Layout(self.pointer, owner=self)
 
     def destroy_model_parallel(self) -> None:
         """Forgets the layout; groups along its axes cannot be used any more."""
         check(core.nxd_destroy_model_parallel(self.pointer))
-        if self._layout is not None:
-            self._layout.close()
+        for group in list(self._along_axes):
+            group.close()
 
     @property
     def model_parallel(self) -> bool:
@@ -255,7 +249,9 @@ class Context(Handle):
         """This rank's group along an axis."""
         borrowed = get("nxd_group_t**", core.nxd_parallel_get_group, self.pointer,
                        to_enum(Axis, axis))
-        return Group(borrowed, self, owner=self._layout or self)
+        group = Group(borrowed, self, owner=self)
+        self._along_axes.add(group)
+        return group
 
     def parallel_groups(self, axis: Axis | str) -> list[list[int]]:
         """The ranks of all groups along an axis."""

@@ -70,14 +70,15 @@ class _End:
 
 class Work(Handle):
     """A call that goes on while its caller does other things; its arrays are borrowed until it is
-    done. One that is dropped goes on, too. close() takes back one that has not begun, and waits
-    for one that runs."""
+    done. One that is dropped goes on, too, and so does that of a group that is dropped; to close
+    the group ends it with Aborted. close() takes back one that has not begun, and waits for one
+    that runs."""
 
     __slots__ = ("result", "_end")
     _destroy = "nxd_work_destroy"
 
-    def __init__(self, pointer: Any, result: Any, buffers: Sequence[Buffer]) -> None:
-        self._end = _End(owned(pointer, core.nxd_work_destroy, buffers))
+    def __init__(self, pointer: Any, result: Any, kept: Sequence[Any]) -> None:
+        self._end = _End(owned(pointer, core.nxd_work_destroy, kept))
         unattended.reap()
         super().__init__(pointer)
         self.result = result
@@ -182,7 +183,8 @@ class Group(Handle):
                 self.reject(name, error, wait)
             raise
         check(status)
-        return result if work is None else Work(work[0], result, buffers)
+        # It keeps the group, since to destroy one ends its works.
+        return result if work is None else Work(work[0], result, (pointer, *buffers))
 
     def _memory(self, name: str, array: Any, dtype: Any, wait: bool, peer: int = -1,
                 tag: int = -1, writable: bool = True) -> Buffer:
@@ -233,7 +235,7 @@ class Group(Handle):
             return
         out = ffi.new("nxd_work_t**")
         if core.nxd_group_reject_async(*arguments, out) == 0:
-            Work(out[0], None, ())  # goes on without anybody
+            Work(out[0], None, (arguments[0],))  # goes on without anybody
 
     def all_reduce(self, array: Any, out: Any = None, op: Reduce | str = Reduce.SUM,
                    dtype: DType | str | None = None, wait: bool = True) -> Any:

@@ -4,14 +4,16 @@ and at every time: nothing grows, hangs or crashes."""
 import gc
 import os
 import tempfile
+import threading
 import time
 import unittest
+import weakref
 
 import numpy as np
 
 import nxd
 from nxd import _handle, ops
-from support import LONG, TIMEOUT_MS, resident_kb, run_code
+from support import LONG, TIMEOUT_MS, TIMEOUT_S, on_ranks, resident_kb, run_code
 from test_arrays import Doubler
 from test_core import DictStore
 from test_models import CONFIG
@@ -268,6 +270,39 @@ del shared
 gc.collect()
 assert part.tolist() == [1, 1]
 """)
+
+    def test_a_context_with_a_layout_ends_with_its_last_reference(self):
+        """Without the collector, since peers wait for that end."""
+        context = nxd.Context(nxd.Store.local(), 0, 1)
+        context.init_model_parallel()
+        groups = [context.parallel_group("tensor"), context.parallel_group("data")]
+        gone = weakref.ref(context)
+        gc.disable()
+        try:
+            del context
+            self.assertIsNotNone(gone())  # which groups keep
+            groups.clear()
+            self.assertIsNone(gone())
+        finally:
+            gc.enable()
+
+    def test_a_work_keeps_its_group(self):
+        def run(context):
+            if context.rank == 0:
+                array = np.ones(1000)
+                work = context.group([0, 1]).all_reduce(array, wait=False)
+                go.set()
+                self.assertEqual(work.wait()[5], 2)
+                context.group([0, 1]).barrier(wait=False)  # nobody has the work either
+            else:
+                group = context.group([0, 1])
+                self.assertTrue(go.wait(TIMEOUT_S))
+                group.all_reduce(np.ones(1000))
+                context.group([0, 1]).barrier()
+            context.world.barrier()
+
+        go = threading.Event()
+        on_ranks(run)
 
     def test_user_data_of_a_call_that_is_interrupted(self):
         """It is not known whether the library has it: what it may still use is not freed."""
