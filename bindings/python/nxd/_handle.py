@@ -138,6 +138,16 @@ def told(convert: Callable[[Any], Any], value: Any, call: Callable[[Any], R]) ->
     return call(given)
 
 
+def told_row(kind: str, given: Sequence[Any], call: Callable[[Any, int], int]) -> int:
+    """The same of a row of handles: its status."""
+    try:
+        row = pointers(kind, given)
+    except Exception:
+        call(ffi.NULL, len(given))
+        raise
+    return call(row, len(given))
+
+
 def strings(values: Sequence[str] | None, kept: list[Any]) -> Any:
     """An array of C strings, NULL for None. It lives as long as kept."""
     if values is None:

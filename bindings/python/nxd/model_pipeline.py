@@ -56,8 +56,8 @@ class ModulePipeline(Pipeline):
                     kept.append(ffi.new_handle((given[key], model)))
                     given[key], given[key + "_data"] = callback, kept[-1]
             struct = Struct("nxd_pp_options_t", given, engine)
-            examples = pointers("nxd_tensor_t", inputs)
-        check(engine.nxd_pp_create(model.pointer, examples, len(inputs), struct.pointer, out))
+            examples, num_inputs = pointers("nxd_tensor_t", inputs), len(inputs)
+        check(engine.nxd_pp_create(model.pointer, examples, num_inputs, struct.pointer, out))
         super().__init__(out[0], kept=kept)
         self.model = model
         self._ddp: Ddp | None = None

@@ -8,8 +8,9 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from nxd import errors
+from nxd._array_calls import among
 from nxd._handle import EngineHandle, Struct, c_path, c_text, drop_user_data, fill, get, \
-    pointers, text, to_enum, told, user_data
+    strings, text, to_enum, told, told_row, user_data
 from nxd.autograd import _own, give, inputs_of, outputs_of
 from nxd.enums import Device, DType, Mismatch
 from nxd.errors import InvalidState, callback, check
@@ -176,8 +177,8 @@ class Module(EngineHandle):
     def __call__(self, *inputs: Tensor | None, num_outputs: int | None = None) -> Any:
         n = self.num_outputs if num_outputs is None else num_outputs
         out = ffi.new("nxd_tensor_t*[]", n or 1)
-        check(engine.nxd_module_forward(self.pointer, pointers("nxd_tensor_t", inputs),
-                                        len(inputs), out, n))
+        check(told_row("nxd_tensor_t", inputs, lambda row, count: engine.nxd_module_forward(
+            self.pointer, row, count, out, n)))
         return outputs_of(out, n)
 
     def tape(self, *inputs: Tensor | None, num_outputs: int | None = None) -> tuple[Any, Tape]:
@@ -185,8 +186,8 @@ class Module(EngineHandle):
         backward needs."""
         n = self.num_outputs if num_outputs is None else num_outputs
         out, tape = ffi.new("nxd_tensor_t*[]", n or 1), ffi.new("nxd_tape_t**")
-        check(engine.nxd_module_forward_tape(self.pointer, pointers("nxd_tensor_t", inputs),
-                                             len(inputs), out, n, tape))
+        check(told_row("nxd_tensor_t", inputs, lambda row, count: engine.nxd_module_forward_tape(
+            self.pointer, row, count, out, n, tape)))
         return outputs_of(out, n), Tape(tape[0], self, len(inputs))
 
     # The tree.
@@ -320,7 +321,6 @@ class Module(EngineHandle):
 
     def checkpoint(self, names: Sequence[str] | None = None, on: bool = True) -> None:
         """Recomputes the activations of modules in their backward pass."""
-        from nxd._handle import strings
         kept: list[Any] = []
         array = strings(list(names), kept) if names is not None else ffi.NULL
         check(engine.nxd_apply_checkpoint(self.pointer, array, len(names or ()), on))
@@ -331,13 +331,15 @@ class Module(EngineHandle):
         whole heads, as if heads of zeros followed up to a multiple of tp_degree. hook is called
         with each module that is visited, the heads and the padded heads.
         [collective: tensor-parallel group]"""
-        from nxd._handle import strings
         kept: list[Any] = []
-        array = strings(list(wrapped_classes), kept) if wrapped_classes else ffi.NULL
-        given = ffi.new_handle((dict(self._by_address()), hook)) if hook is not None else ffi.NULL
-        check(engine.nxd_pad_model(self.pointer, tp_degree, num_heads, array,
-                                   len(wrapped_classes),
-                                   _pad_hook if hook is not None else ffi.NULL, given))
+        with among(self.context):
+            array = strings(list(wrapped_classes), kept) if wrapped_classes else ffi.NULL
+            given = (ffi.NULL if hook is None else
+                     ffi.new_handle((dict(self._by_address()), hook)))
+            status = engine.nxd_pad_model(self.pointer, tp_degree, num_heads, array,
+                                          len(wrapped_classes),
+                                          ffi.NULL if hook is None else _pad_hook, given)
+        check(status)
 
     def _by_address(self, root: Module | None = None, path: str = "") -> Iterator[
             tuple[int, Module]]:
@@ -401,8 +403,8 @@ class Tape(EngineHandle):
         """Adds to the parameters' gradients, and gives those of the inputs.
         [collective: the groups of the module's layers]"""
         out = ffi.new("nxd_tensor_t*[]", self._n_inputs or 1)
-        check(engine.nxd_tape_backward(self.pointer, pointers("nxd_tensor_t", grad_outputs),
-                                       len(grad_outputs), out, self._n_inputs))
+        check(told_row("nxd_tensor_t", grad_outputs, lambda row, count: engine.nxd_tape_backward(
+            self.pointer, row, count, out, self._n_inputs)))
         return [_own(out[i]) for i in range(self._n_inputs)]
 
 

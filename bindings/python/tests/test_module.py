@@ -444,6 +444,32 @@ class Layers(unittest.TestCase):
 
         on_ranks(run, 2, {"tensor_parallel_size": 2})
 
+    def test_inputs_that_are_none_are_told_to_the_peers(self):
+        def run(context):
+            bad = context.rank == 1
+            layer = nxd.RowParallelLinear(context, 8, 4, input_is_parallel=True, bias=False)
+            net, x = nxd.Sequential(context, layer), nxd.tensor(np.ones((2, 4), "f4"))
+            calls = (
+                lambda wrong: layer([1] if wrong else x),
+                lambda wrong: layer.tape([1] if wrong else x),
+                lambda wrong: net.pad(2, 4, ["Sequential\0" if wrong else "Sequential"]),
+                lambda wrong: net.pad("2" if wrong else 2, 4))
+            for call in calls:
+                with self.assertRaises((AttributeError, TypeError, nxd.InvalidArgument)) as caught:
+                    call(bad)
+                if not bad:
+                    self.assertRegex(str(caught.exception), "rank 1")
+            self.assertEqual(layer(x).shape, (2, 4))
+            column = nxd.ColumnParallelLinear(context, 4, 8, gather_output=False)
+            _, tape = column.tape(x)
+            with self.assertRaises(AttributeError if bad else nxd.NxdError) as caught:
+                tape.backward([1] if bad else x)
+            if not bad:
+                self.assertRegex(str(caught.exception), "rank 1 rejected")
+            context.close()  # in the middle of a backward pass nobody goes on
+
+        on_ranks(run, 2, {"tensor_parallel_size": 2})
+
     def test_regions_and_losses(self):
         logits = np.random.default_rng(2).standard_normal((3, 8)).astype("f4")
         labels = np.array([1, 7, 4])
