@@ -44,9 +44,10 @@ function group(context::Context, axis::Symbol)
     found
 end
 
-# The ranks of a call along an axis, where there are layouts: of a Ddp that is given no group the data's.
-group_along(context, axis) = is_model_parallel(context) ? group(context, axis) : world(context)
-default_group(context) = group_along(context, :data)
+# The ranks of a call along an axis; `nothing` where there is no layout: no other rank is in the call then.
+group_along(context, axis) = is_model_parallel(context) ? group(context, axis) : nothing
+# The group of a Ddp that is given none.
+default_group(context) = something(group_along(context, :data), world(context))
 
 Base.size(group::Group) = number(out -> nxd_group_get_size(group, out))
 rank_in(group::Group) = number(out -> nxd_group_get_rank(group, out))
@@ -144,8 +145,23 @@ function prepared(make, its_group)
     try
         make()
     catch e
-        reject(its_group(), collective(""), e)
+        found = its_group()
+        found === nothing || reject(found, collective(""), e)
         rethrow()
+    end
+end
+
+# A collective call with tensors, by `call`, which gives its status. One of this rank's that is closed goes
+# as no row at all, which the library rejects on all ranks.
+function told_tensors(call, tensors)
+    GC.@preserve tensors begin
+        row = try
+            handles(nxd_tensor_t, tensors)
+        catch
+            call(Ptr{Ptr{nxd_tensor_t}}(C_NULL))
+            rethrow()
+        end
+        call(row)
     end
 end
 

@@ -59,8 +59,7 @@ function deferred_init(f)
 end
 
 (m::ModuleNode)(inputs::Union{Tensor,Nothing}...; num_outputs::Integer = 1) = several(num_outputs) do row
-    GC.@preserve inputs nxd_module_forward(m, handles(nxd_tensor_t, inputs), length(inputs), row,
-                                           length(row))
+    told_tensors(given_row -> nxd_module_forward(m, given_row, length(inputs), row, length(row)), inputs)
 end
 
 "Adds a child under a name; the parent keeps it alive."
@@ -147,8 +146,13 @@ is called with each module that is visited. [collective: tensor-parallel group]
 function pad!(hook, root::ModuleNode, tp_degree::Integer, num_heads::Integer;
               wrapped_classes = String[])
     kept = Any[]
-    row = isempty(wrapped_classes) ? Ptr{Cstring}(C_NULL) :
-        field(Ptr{Cstring}, wrapped_classes, kept)
+    row = try
+        isempty(wrapped_classes) ? Ptr{Cstring}(C_NULL) : field(Ptr{Cstring}, wrapped_classes, kept)
+    catch
+        # The peers are in the call already, or about to be: names without an array fail it on them.
+        nxd_pad_model(root, tp_degree, num_heads, C_NULL, length(wrapped_classes), C_NULL, C_NULL)
+        rethrow()
+    end
     callback = hook === nothing ? nothing : register(hook)
     entry = callback === nothing ? C_NULL :
         @cfunction(on_pad, Int32, (Ptr{nxd_module_t}, Int64, Int64, Ptr{Cvoid}))
@@ -319,13 +323,13 @@ parameters' gradients and gives those of the inputs. [collective: the groups of 
 function forward_tape(m::ModuleNode, inputs::Union{Tensor,Nothing}...; num_outputs::Integer = 1)
     tape = Ref{Ptr{nxd_tape_t}}(C_NULL)
     outputs = several(num_outputs) do row
-        GC.@preserve inputs nxd_module_forward_tape(m, handles(nxd_tensor_t, inputs), length(inputs),
-                                                    row, length(row), tape)
+        told_tensors(inputs) do given_row
+            nxd_module_forward_tape(m, given_row, length(inputs), row, length(row), tape)
+        end
     end
     (outputs, Tape(tape[]; kept = length(inputs)))
 end
 
 pullback!(tape::Tape, grads::Union{Tensor,Nothing}...) = several(tape.kept) do row
-    GC.@preserve grads nxd_tape_backward(tape, handles(nxd_tensor_t, grads), length(grads), row,
-                                         length(row))
+    told_tensors(given_row -> nxd_tape_backward(tape, given_row, length(grads), row, length(row)), grads)
 end

@@ -7,8 +7,10 @@ const axes_of_layouts =
 Lays out the context's world and makes its groups. [collective: world] Keywords are the fields of
 `nxd_parallel_options_t`.
 """
-init_model_parallel!(context::Context; fields...) =
-    check(nxd_init_model_parallel(context, Options(nxd_parallel_options_t; fields...)))
+function init_model_parallel!(context::Context; fields...)
+    options = prepared(() -> Options(nxd_parallel_options_t; fields...), () -> world(context))
+    check(nxd_init_model_parallel(context, options))
+end
 
 """
 Forgets the layout, so that it may be made anew. Groups that `group(context, axis)` gave are closed.

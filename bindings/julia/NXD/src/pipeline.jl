@@ -148,7 +148,13 @@ list_options(fields) = [(n, fields[l]) for (l, n) in ((:pipeline_cuts, :num_cuts
 
 function Pipeline(model::ModuleNode, examples::Union{Tensor,Nothing}...; param_init = nothing,
                   leaf_rule = nothing, options...)
-    made = Options(nxd_pp_options_t; options...)
+    made = try
+        Options(nxd_pp_options_t; options...)
+    catch
+        # The peers are in the call already, or about to be: one without an array of examples fails there.
+        nxd_pp_create(model, C_NULL, 1, C_NULL, Ref(Ptr{nxd_pp_t}(C_NULL)))
+        rethrow()
+    end
     for (name, list) in list_options(options)
         set_field!(made, name, length(list))
     end
@@ -164,30 +170,35 @@ function Pipeline(model::ModuleNode, examples::Union{Tensor,Nothing}...; param_i
             (Ptr{nxd_module_t}, Ptr{UInt8}, Ptr{Int32}, Ptr{Cvoid})))
         set_field!(made, :leaf_rule_data, user_data(callback))
     end
-    GC.@preserve examples given(Pipeline; kept = Any[callback, nothing]) do out
-        nxd_pp_create(model, handles(nxd_tensor_t, examples), length(examples), made, out)
+    given(Pipeline; kept = Any[callback, nothing]) do out
+        told_tensors(row -> nxd_pp_create(model, row, length(examples), made, out), examples)
     end
 end
 
 "Forwards and backwards of all microbatches of a batch; gives the loss, where there is one."
 train!(pipeline::Pipeline, inputs::Union{Tensor,Nothing}...) = value(Cdouble) do out
-    GC.@preserve inputs nxd_pp_run_train(pipeline, handles(nxd_tensor_t, inputs), length(inputs), out)
+    told_tensors(row -> nxd_pp_run_train(pipeline, row, length(inputs), out), inputs)
 end
 
 "Forwards alone; gives the loss and, on the rank with the last stage, `num_outputs` outputs."
 function evaluate(pipeline::Pipeline, inputs::Union{Tensor,Nothing}...; num_outputs::Integer = 0)
     loss, row = Ref{Cdouble}(0), fill(Ptr{nxd_tensor_t}(C_NULL), num_outputs)
-    GC.@preserve inputs check(nxd_pp_run_eval(pipeline, handles(nxd_tensor_t, inputs), length(inputs),
-                                              loss, row, num_outputs))
+    check(told_tensors(inputs) do given_row
+        nxd_pp_run_eval(pipeline, given_row, length(inputs), loss, row, num_outputs)
+    end)
     (loss = loss[], outputs = map(maybe_tensor, row))
 end
 
-# A run with inputs by name: the array of names, that of tensors, and what keeps both.
+# A run with inputs by name: the array of names, that of tensors, and how many there are. Gives its status.
 function with_names(f, inputs)
     kept, tensors = Any[], Tuple(last(each) for each in inputs)
-    names = isempty(tensors) ? Ptr{Cstring}(C_NULL) :
+    names = try
         field(Ptr{Cstring}, [String(first(each)) for each in inputs], kept)
-    GC.@preserve kept tensors f(names, handles(nxd_tensor_t, tensors), length(tensors))
+    catch
+        f(Ptr{Cstring}(C_NULL), Ptr{Ptr{nxd_tensor_t}}(C_NULL), length(tensors)) # fails on all ranks
+        rethrow()
+    end
+    GC.@preserve kept told_tensors(row -> f(names, row, length(tensors)), tensors)
 end
 
 "The same with inputs by name, such as `\"labels\" => y`; those that are not named are left out."
@@ -200,9 +211,9 @@ end
 "The same with inputs by name."
 function evaluate(pipeline::Pipeline, input::Pair, inputs::Pair...; num_outputs::Integer = 0)
     loss, out = Ref{Cdouble}(0), fill(Ptr{nxd_tensor_t}(C_NULL), num_outputs)
-    with_names((input, inputs...)) do names, row, n
-        check(nxd_pp_run_eval_named(pipeline, names, row, n, loss, out, num_outputs))
-    end
+    check(with_names((input, inputs...)) do names, row, n
+        nxd_pp_run_eval_named(pipeline, names, row, n, loss, out, num_outputs)
+    end)
     (loss = loss[], outputs = map(maybe_tensor, out))
 end
 

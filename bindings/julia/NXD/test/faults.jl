@@ -106,6 +106,35 @@ end
     end
 end
 
+@testset "options and tensors that are none fail on every rank" begin
+    found = two_ranks(finalize = false) do r, ctx
+        layout(bad) = init_model_parallel!(ctx; (bad ? (tensor_parallel = 2,) : (tensor_parallel_size = 2,))...)
+        errors = Any[thrown(() -> layout(r == 1))]
+        layout(false)
+        x, labels, closed = Tensor(ones(Float32, 4, 2)), Tensor([1, 2]), Tensor(ones(Float32, 4, 2))
+        close(closed)
+        linear = NXD.row_parallel_linear(ctx, 8, 4; input_is_parallel = 1)
+        calls = [x -> linear(x), x -> NXD.forward_tape(linear, x),
+                 x -> NXD.reduce_from_tensor_region(ctx, x), x -> NXD.gather_from_tensor_region(ctx, x),
+                 x -> NXD.gather_from_sequence_region(ctx, x),
+                 x -> NXD.reduce_scatter_to_sequence_region(ctx, x),
+                 x -> NXD.parallel_cross_entropy(ctx, x, labels),
+                 x -> NXD.linear_cross_entropy(ctx, x, Tensor(ones(Float32, 4, 3)), labels),
+                 x -> NXD.pad!(linear, 2, 4; wrapped_classes = ["RowParallelLinear" * (x === closed ? "\0" : "")])]
+        append!(errors, [thrown(() -> call(r == 1 ? closed : x)) for call in calls])
+        @assert shape(linear(x)) == (2, 4)
+        # In the middle of a backward pass nobody goes on.
+        tape = last(NXD.forward_tape(NXD.column_parallel_linear(ctx, 4, 8; gather_output = false), x))
+        (errors, thrown(() -> NXD.pullback!(tape, r == 1 ? closed : x)))
+    end
+    @test all(f -> f isa Tuple, found)
+    @test occursin("rank 1 rejected", found[1][2].message) && found[2][2] isa ArgumentError
+    for (told, own) in zip(found[1][1], found[2][1])
+        @test own isa ArgumentError
+        @test told isa NXDError && told.status === :invalid_argument && occursin("rank 1", told.message)
+    end
+end
+
 @testset "a rank that leaves" begin
     found = two_ranks(finalize = false) do r, ctx
         r == 1 && return nothing # closes the context

@@ -93,3 +93,13 @@ end
     @test found[1] == (:invalid_argument, :invalid_argument, :good)
     @test found[2] == (MethodError, :invalid_argument, :good)
 end
+
+@testset "an array that is none, without a layout" begin
+    found = two_ranks() do r, ctx
+        x = r == 1 ? ["a"] : ones(Float32, 4, 2)
+        failure = thrown(() -> NXD.column_linear_forward!(ctx, x, ones(Float32, 4, 3), nothing, zeros(Float32, 3, 2)))
+        barrier(world(ctx)) # which the layer's call is not
+        failure isa NXDError ? failure.status : typeof(failure)
+    end
+    @test found[1] === :invalid_state && found[2] <: Union{ArgumentError,MethodError}
+end

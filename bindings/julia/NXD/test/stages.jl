@@ -149,3 +149,28 @@ const small_llama = """{"model_type": "llama", "hidden_size": 32, "num_hidden_la
     end
     @test all(f -> f[1] == ["model.layers.0"] && f[2] > 0 && f[3] > 0 && f[4] === :invalid_argument, found)
 end
+
+@testset "what a model's pipeline is not given fails on every rank" begin
+    found = two_ranks(seed = 3) do r, ctx
+        init_model_parallel!(ctx; pipeline_parallel_size = 2)
+        llama, bad = NXD.model(ctx, small_llama; device = :meta), r == 1
+        example, input = Tensor(Int64, 16, 4; device = :meta), Tensor(rand(0:63, 16, 4))
+        closed = Tensor(rand(0:63, 16, 4))
+        close(closed)
+        make(x = example; options...) = Pipeline(llama, example, x; num_microbatches = 2, num_outputs = 2,
+                                                 loss_path = "loss", options...)
+        makes = [() -> make(bad ? closed : example), () -> make(; (bad ? (colour = 1,) : NamedTuple())...)]
+        errors = Any[thrown(f) for f in makes]
+        pipeline, other = make(), bad ? closed : input
+        runs = [() -> train!(pipeline, input, other), () -> NXD.evaluate(pipeline, input, other),
+                () -> train!(pipeline, "input_ids" => input, "labels" => other),
+                () -> NXD.evaluate(pipeline, "input_ids" => input, (bad ? "labels\0" : "labels") => input)]
+        append!(errors, [thrown(f) for f in runs])
+        (errors, train!(pipeline, input, input))
+    end
+    @test all(f -> f isa Tuple, found)
+    for (told, own) in zip(found[1][1], found[2][1])
+        @test own isa ArgumentError
+        @test told isa NXDError && told.status === :invalid_argument && occursin("rank 1", told.message)
+    end
+end
