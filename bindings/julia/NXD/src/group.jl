@@ -10,6 +10,22 @@ Its collectives work over `Array`s and other contiguous arrays without copies. W
 no use, because of its length or its strides, the peers are told as well: all ranks fail, none waits.
 """ Group
 
+# A group of the program's own counts the works that are not released, in `kept`: to destroy it ends those
+# that are pending, so the collector lets it go behind them. It finalizes both at once, in any order.
+const WorkCount = Threads.Atomic{Int}
+
+function count_work(group, n)
+    count = group.kept
+    count isa WorkCount && Threads.atomic_add!(count, n)
+    nothing
+end
+
+function release_collected(group::Group)
+    count = group.kept
+    count isa WorkCount && count[] > 0 || release(group)
+    nothing
+end
+
 function Group(context::Context, ranks; name = nothing)
     kept = Any[]
     row, label = try
@@ -18,7 +34,7 @@ function Group(context::Context, ranks; name = nothing)
         refuse_group(context, ranks)
         rethrow()
     end
-    GC.@preserve kept given(Group) do out
+    GC.@preserve kept given(Group; kept = WorkCount(0)) do out
         nxd_group_create(context, row, length(row), label, out)
     end
 end
@@ -132,8 +148,7 @@ function reject(group::Group, operation::AbstractString, why)
     nothing
 end
 
-reject_async(group, call, e) =
-    given(out -> nxd_group_reject_async(group, call..., reason(e), out), Work; kept = group)
+reject_async(group, call, e) = started(out -> nxd_group_reject_async(group, call..., reason(e), out), group, ())
 
 collective(name) = (name, Int32(-1), Int32(-1))
 message(name, peer, tag) = (name, clamp(peer, typemin(Int32), typemax(Int32)),
@@ -180,12 +195,16 @@ waiting(f, group, arguments, call) =
 
 # The work roots what is borrowed until it is done: the arrays are among the arguments. A Ctrl-C must
 # not come between the call and the object that does so.
-function starting(f, group, arguments, call)
-    agreed(arguments, e -> reject_async(group, call, e)) do a...
-        disable_sigint() do
-            given(out -> f(group, a..., out), Work; kept = (group, a))
-        end
+function started(call, group, arguments)
+    disable_sigint() do
+        work = given(call, Work; kept = (group, arguments))
+        count_work(group, 1)
+        work
     end
+end
+
+starting(f, group, arguments, call) = agreed(arguments, e -> reject_async(group, call, e)) do a...
+    started(out -> f(group, a..., out), group, a)
 end
 
 # ---- collectives

@@ -42,6 +42,13 @@ function error_of(work::Work)
     error_of(info, info.status, unsafe_string(nxd_status_string(info.status)))
 end
 
+function release(work::Work)
+    kept = work.kept
+    invoke(release, Tuple{Object}, work)
+    kept === nothing || count_work(first(kept), -1)
+    nothing
+end
+
 # Destroying a work that runs would wait for it, which a finalizer must not: it is looked at again
 # at the next collection, and keeps its arrays until then.
 function release_collected(work::Work)

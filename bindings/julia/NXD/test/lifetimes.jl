@@ -156,3 +156,26 @@ end
     @test of_slurm("0", "2") && !of_slurm("0", "1")
     @test !of_slurm("4294967291", "2") # a batch script's
 end
+
+# A function, which keeps nothing once it has returned.
+start_in_own_group(ctx, x) = (all_reduce_async!(Group(ctx, [0, 1]), x); nothing)
+
+@testset "a work goes on when it is dropped with its group" begin
+    started = Threads.Atomic{Bool}(false)
+    found = two_ranks() do r, ctx
+        x = [1.0]
+        if r == 0
+            start_in_own_group(ctx, x)
+            foreach(_ -> GC.gc(), 1:3)
+            started[] = true
+            until(() -> x[1] == 2)
+        else
+            own = Group(ctx, [0, 1])
+            until(() -> started[])
+            all_reduce!(own, x)
+        end
+        barrier(world(ctx))
+        x
+    end
+    @test found == [[2.0], [2.0]]
+end
