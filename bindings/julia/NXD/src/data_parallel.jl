@@ -57,6 +57,17 @@ states are then those of the undivided model. [collective: tensor-, pipeline- an
 groups]
 """
 function set_placements!(ddp::Ddp, placements; tied = ())
+    kinds, dims, shared = try
+        placed(ddp, placements, tied)
+    catch
+        # All ranks are in the call: one of no parameter makes it fail on them.
+        nxd_ddp_set_placements(ddp, C_NULL, C_NULL, C_NULL, 0)
+        rethrow()
+    end
+    check(nxd_ddp_set_placements(ddp, kinds, dims, shared, length(kinds)))
+end
+
+function placed(ddp, placements, tied)
     kinds = [p isa Integer ? NXD_PLACEMENT_SHARDED :
              p === :replicated ? NXD_PLACEMENT_REPLICATED :
              p === :partial_grad ? NXD_PLACEMENT_PARTIAL_GRAD : NXD_PLACEMENT_INVALID
@@ -66,13 +77,10 @@ function set_placements!(ddp::Ddp, placements; tied = ())
     dims = Int32[p isa Integer && i <= length(arrays) ? ndims(arrays[i]) - p : 0
                  for (i, p) in enumerate(placements)]
     shared = zeros(Int32, length(kinds))
-    if !all(index -> 0 <= index < length(shared), tied)
-        # All ranks are in the call: one of no parameter makes it fail on them.
-        nxd_ddp_set_placements(ddp, C_NULL, C_NULL, C_NULL, 0)
+    all(index -> 0 <= index < length(shared), tied) ||
         throw(ArgumentError("tied: expected indices from 0 below $(length(shared)), got $tied"))
-    end
     foreach(index -> shared[index + 1] = 1, tied)
-    check(nxd_ddp_set_placements(ddp, kinds, dims, shared, length(kinds)))
+    (kinds, dims, shared)
 end
 
 """
@@ -85,13 +93,13 @@ have a Bool for each parameter. [collective: tensor-, pipeline- and data-paralle
 """
 function set_shards!(ddp::Ddp, shards; partial_grads = map(_ -> false, shards),
                      tied = map(_ -> false, shards))
-    described = try
+    described, partial, shared = try
         all(list -> length(list) == length(ddp), (shards, partial_grads, tied)) || throw(DimensionMismatch(
             "shards, partial_grads, tied: expected one of each for each of $(length(ddp)) parameters, got " *
             "$(length(shards)), $(length(partial_grads)) and $(length(tied))"))
-        [s === nothing ? nothing :
-         shard_options(get(s, :dim, nothing), ndims(array), Base.structdiff(s, NamedTuple{(:dim,)}))
-         for (array, s) in zip(ddp.kept[1], shards)]
+        ([s === nothing ? nothing :
+          shard_options(get(s, :dim, nothing), ndims(array), Base.structdiff(s, NamedTuple{(:dim,)}))
+          for (array, s) in zip(ddp.kept[1], shards)], Int32[p for p in partial_grads], Int32[t for t in tied])
     catch
         # All ranks are in the call: one of no parameter makes it fail on them.
         nxd_ddp_set_shards(ddp, C_NULL, C_NULL, C_NULL, length(ddp) + 1)
@@ -100,8 +108,7 @@ function set_shards!(ddp::Ddp, shards; partial_grads = map(_ -> false, shards),
     GC.@preserve described begin
         pointers = Ptr{nxd_shard_options_t}[
             d === nothing ? C_NULL : Base.unsafe_convert(Ptr{nxd_shard_options_t}, d) for d in described]
-        check(nxd_ddp_set_shards(ddp, pointers, Int32[p for p in partial_grads], Int32[t for t in tied],
-                                 length(pointers)))
+        check(nxd_ddp_set_shards(ddp, pointers, partial, shared, length(pointers)))
     end
 end
 

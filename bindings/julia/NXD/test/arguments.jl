@@ -182,9 +182,14 @@ end
     failures = two_ranks() do r, ctx
         init_model_parallel!(ctx)
         ddp = Ddp(ctx, [zeros(Float32, 4)], [zeros(Float32, 4)])
-        failure = thrown(() -> NXD.set_shards!(ddp, [nothing]; tied = r == 1 ? Bool[] : [false]))
+        bad = r == 1
+        calls = [() -> NXD.set_shards!(ddp, [nothing]; tied = bad ? Bool[] : [false]),
+                 () -> NXD.set_shards!(ddp, [nothing]; partial_grads = bad ? [0.5] : [false]),
+                 () -> NXD.set_placements!(ddp, [bad ? 2^40 : :replicated]),
+                 () -> NXD.set_placements!(ddp, [:replicated]; tied = bad ? ["w"] : ())]
+        errors = [thrown(call) for call in calls]
         NXD.set_shards!(ddp, [nothing])
-        failure isa NXDError ? failure.root_rank : typeof(failure)
+        [e isa NXDError ? e.root_rank : typeof(e) for e in errors]
     end
-    @test failures == [1, DimensionMismatch]
+    @test failures == [fill(1, 4), [DimensionMismatch, InexactError, InexactError, MethodError]]
 end
