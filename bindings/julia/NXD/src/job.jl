@@ -3,11 +3,14 @@
 @doc """
     Job(command::Cmd, n; omp_num_threads)
 
-`n` processes started together on this host, as ranks that `Context()` joins. They are ended when
-the job is closed or collected, and when this process ends.
+`n` processes started together on this host, as ranks that `Context()` joins. They have this process's
+environment and directory, and are ended when the job is closed or collected, and when this process
+ends.
 """ Job
 
 function Job(command::Cmd, n::Integer; omp_num_threads = nothing)
+    command.env === nothing && isempty(command.dir) || throw(ArgumentError(
+        "command: expected one without an environment or a directory of its own, got $command"))
     options = Options(nxd_spawn_options_t; num_processes = n, omp_num_threads = omp_num_threads,
                       argv = command.exec)
     given(out -> nxd_spawn(options, out), Job)

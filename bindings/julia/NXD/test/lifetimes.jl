@@ -139,6 +139,9 @@ end
     @test NXD.exit_code(job, 0) == 128 + Base.SIGTERM
     close(job)
     @test thrown(() -> Job(`/no/such/program`, 1)).status === :io
+    for command in (setenv(`true`, "A" => "b"), Cmd(`true`; dir = "/tmp"))
+        @test thrown(() -> Job(command, 1)) isa ArgumentError
+    end
 end
 
 @testset "launchers" begin
