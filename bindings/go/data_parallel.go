@@ -302,7 +302,7 @@ func (d *DDP) MarkReady(index int) error {
 	return own.Do(d.Handle, func(p *raw.DDP) error { return raw.DDPMarkReady(p, index) })
 }
 
-// MarkUnused says that a parameter took no part in this step on this rank.
+// MarkUnused says that a parameter took no part in this step on this rank. [collective: the group]
 func (d *DDP) MarkUnused(index int) error {
 	return own.Do(d.Handle, func(p *raw.DDP) error { return raw.DDPMarkUnused(p, index) })
 }

@@ -139,11 +139,12 @@ class Ddp(Handle):
                                       [n in tied for n in names], len(names)))
 
     def mark_ready(self, name: str) -> None:
-        """Says that a gradient is complete: reduction may overlap what follows."""
+        """Says that a gradient is complete: reduction may overlap what follows.
+        [collective: the group]"""
         check(core.nxd_ddp_mark_ready(self.pointer, self._place(name)))
 
     def mark_unused(self, name: str) -> None:
-        """Says that a parameter took no part in this step on this rank."""
+        """Says that a parameter took no part in this step on this rank. [collective: the group]"""
         check(core.nxd_ddp_mark_unused(self.pointer, self._place(name)))
 
     def rebind(self, name: str, param: Any = None, grad: Any = None) -> None:

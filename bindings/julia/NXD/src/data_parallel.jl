@@ -114,7 +114,7 @@ end
 
 "Says that a gradient is complete for this step, so that its bucket may travel. [collective: the group]"
 mark_ready!(ddp::Ddp, index::Integer) = check(nxd_ddp_mark_ready(ddp, index))
-"Says that a parameter took no part in this step on this rank."
+"Says that a parameter took no part in this step on this rank. [collective: the group]"
 mark_unused!(ddp::Ddp, index::Integer) = check(nxd_ddp_mark_unused(ddp, index))
 "Reduces during the next backward passes, or lets gradients add up."
 sync!(ddp::Ddp, on::Bool) = check(nxd_ddp_set_sync(ddp, on))

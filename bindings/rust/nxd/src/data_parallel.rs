@@ -240,7 +240,7 @@ impl Ddp {
         })
     }
 
-    /// Says that a parameter took no part in this step on this rank.
+    /// Says that a parameter took no part in this step on this rank. Collective: the group.
     pub fn mark_unused(&self, index: usize) -> Result<()> {
         self.mark(index, || unsafe { sys::nxd_ddp_mark_unused(self.as_raw(), index) })
     }
