@@ -436,6 +436,37 @@ void test_seeds_of_ranks(void**) {
   run(false, 5);
 }
 
+// Two runs have a checkpoint of one step and of one size. Ranks that name different ones are told
+// so, and those that name one by different paths are not.
+void of_two_runs(nxd_context_t* ctx, int rank, int, void* user_data) {
+  const std::string base = static_cast<TempDir*>(user_data)->path();
+  const std::string one = base + "/one", other = base + "/other", link = base + "/link";
+  for (const bool first : {true, false}) {
+    NXD_TEST_OK(nxd_context_set_step(ctx, first ? 5 : 6, 0));
+    save(ctx, first ? one : other, 7, 0);
+  }
+  if (rank == 1) fs::create_directory_symlink(one, link);
+  for (const int32_t verify : {0, 1}) {
+    for (const int64_t step : {7, -1}) {
+      const auto open = [&](const std::string& root, nxd_checkpoint_t** out) {
+        return step < 0 ? nxd_checkpoint_open_newest(ctx, root.c_str(), verify, out)
+                        : nxd_checkpoint_open(ctx, root.c_str(), step, verify, out);
+      };
+      nxd_checkpoint_t* checkpoint = nullptr;
+      NXD_TEST_REFUSED(open(rank == 1 ? other : one, &checkpoint), NXD_ERROR_INVALID_ARGUMENT,
+                       "directory: expected one checkpoint of step 7 on all ranks, got another in");
+      NXD_TEST_CHECK(checkpoint == nullptr);
+      NXD_TEST_OK(open(rank == 1 ? link : one, &checkpoint));
+      nxd_checkpoint_destroy(checkpoint);
+    }
+  }
+}
+
+void test_of_two_runs(void**) {
+  TempDir directory;
+  nxd_test_run_ranks(2, 0, of_two_runs, &directory);
+}
+
 // Between a relative directory's name and its use the program may go elsewhere: all leads from
 // where it was when it named it.
 void goes_elsewhere(nxd_context_t* ctx, int rank, int size, void* user_data) {
@@ -541,17 +572,12 @@ void test_killed_while_saving(void**) {
 
 int main() {
   const CMUnitTest tests[] = {
-      cmocka_unit_test(test_killed_while_saving),
-      cmocka_unit_test(test_saved_and_read),
-      cmocka_unit_test(test_bad_calls),
-      cmocka_unit_test(test_damaged),
-      cmocka_unit_test(test_other_seed),
-      cmocka_unit_test(test_going_back),
-      cmocka_unit_test(test_forked_meanwhile),
-      cmocka_unit_test(test_goes_elsewhere),
-      cmocka_unit_test(test_behind_a_link),
-      cmocka_unit_test(test_seeds_of_ranks),
-      cmocka_unit_test(test_more_than_a_manifest_has),
+      cmocka_unit_test(test_killed_while_saving), cmocka_unit_test(test_saved_and_read),
+      cmocka_unit_test(test_bad_calls),           cmocka_unit_test(test_damaged),
+      cmocka_unit_test(test_other_seed),          cmocka_unit_test(test_going_back),
+      cmocka_unit_test(test_forked_meanwhile),    cmocka_unit_test(test_goes_elsewhere),
+      cmocka_unit_test(test_of_two_runs),         cmocka_unit_test(test_behind_a_link),
+      cmocka_unit_test(test_seeds_of_ranks),      cmocka_unit_test(test_more_than_a_manifest_has),
   };
   return cmocka_run_group_tests(tests, nullptr, nullptr);
 }

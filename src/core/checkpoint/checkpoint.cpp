@@ -142,7 +142,7 @@ std::unique_ptr<Checkpoint> Checkpoint::open(const std::shared_ptr<Context>& con
   });
   if (content.empty()) return nullptr;
   made->manifest_ = parse_manifest(content, root);
-  made->check_files(verify);
+  made->check_files(content, verify);
   return made;
 }
 
@@ -224,9 +224,14 @@ void Checkpoint::add_snapshot(const std::string& name, const Take& take) {
   snapshots_.emplace_back(name, std::move(snapshot));
 }
 
-void Checkpoint::check_files(bool verify) {
+// A rank whose directory is another than the first one's, such as another run's, would read a part
+// of another checkpoint.
+void Checkpoint::check_files(const std::string& manifest, bool verify) {
   on_all(world(), [&] {
     directory_.check_sizes(step(), manifest_);
+    check_argument(is_first() || directory_.manifest_text_of(step()) == manifest,
+                   "directory: expected one checkpoint of step ", step(),
+                   " on all ranks, got another in ", directory_.root(), " than on the first rank");
     const auto stride = static_cast<size_t>(context_->size());
     for (auto i = static_cast<size_t>(context_->rank()); verify && i < manifest_.files.size();
          i += stride) {

@@ -85,7 +85,7 @@ class Checkpoint {
   void describe_files(ProcessGroup& group, const std::vector<CheckpointFile>& written);
   std::vector<CheckpointFile> describe_share(const std::vector<std::string>& names, int rank,
                                              int size) const;
-  void check_files(bool verify);
+  void check_files(const std::string& manifest, bool verify);
 
   std::shared_ptr<Context> context_;
   CheckpointDirectory directory_;
