@@ -57,6 +57,31 @@ void test_a_copy_that_rejects(void**) {
   }
 }
 
+// Copies that count other tokens would weigh their losses by parts of no whole.
+void test_other_rules(void**) {
+  const std::string config = ModelOracle("llama_tiny").config;
+  for (const bool shares_loss : {false, true}) {
+    for (const bool shifted : {false, true}) {
+      on_pipeline_ranks({1, 2, 2}, [&](nxd_context_t* ctx, int) {
+        int32_t copy = 0;
+        NXD_TEST_OK(nxd_parallel_get_rank(ctx, NXD_AXIS_DATA, &copy));
+        const Module model = create_model(ctx, config, Layout{});
+        nxd_pp_options_t options = NXD_PP_OPTIONS_INIT;
+        options.num_microbatches = 2;
+        options.broadcast_and_average_loss = shares_loss ? 1 : 0;
+        options.has_ignore_index = 1;
+        options.ignore_index = shifted || copy == 0 ? -100 : 7;
+        options.labels_shifted = shifted ? copy : 0;
+        const std::vector<Tensor> given = batch(4);
+        const Pipeline pp = make_pipeline(model.get(), given, options);
+        if (!pp) return;
+        NXD_TEST_REFUSED(nxd_pp_run_train(pp.get(), handles(given).data(), 2, nullptr),
+                         NXD_ERROR_INVALID_ARGUMENT, "expected the same on all ranks");
+      });
+    }
+  }
+}
+
 // A step without a valid token leaves no gradient, nor does a table of both stages get one.
 void test_no_tokens(void**) {
   on_pipeline_ranks({1, 2, 1}, [&](nxd_context_t* ctx, int) {
@@ -82,6 +107,6 @@ void test_no_tokens(void**) {
 
 int main() {
   const CMUnitTest tests[] = {cmocka_unit_test(test_a_copy_that_rejects),
-                              cmocka_unit_test(test_no_tokens)};
+                              cmocka_unit_test(test_other_rules), cmocka_unit_test(test_no_tokens)};
   return cmocka_run_group_tests(tests, nullptr, nullptr);
 }

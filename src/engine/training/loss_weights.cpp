@@ -3,6 +3,7 @@
 #include <ATen/ATen.h>
 
 #include "core/agree/agree.h"
+#include "core/base/hash.h"
 #include "core/world/trained_axes.h"
 #include "engine/device/device_tensor.h"
 #include "engine/ops/collectives.h"
@@ -28,6 +29,10 @@ int64_t count_valid(const at::Tensor& given, int64_t ignore_index, bool shifted)
   return counted.ne(ignore_index).sum().item<int64_t>();
 }
 
+uint32_t rules_digest(int64_t ignore_index, bool shifted) {
+  return Hash().add(static_cast<uint64_t>(ignore_index)).add(shifted ? 1 : 0).folded();
+}
+
 }  // namespace
 
 std::vector<double> loss_weights(ProcessGroup& group, const std::vector<at::Tensor>& labels,
@@ -45,19 +50,26 @@ std::vector<double> loss_weights(ProcessGroup& group, const std::vector<at::Tens
     }
   });
   const bool failed = !proposal.own().good();
+  proposal.same("ignore_index", static_cast<double>(ignore_index))
+      .same("shifted", shifted ? 1 : 0)
+      .same_digest("ignore_index and shifted", rules_digest(ignore_index, shifted));
   // Labels on the recorded device would have been waited for.
   if (failed && group.size() > 1) run_recorded_before("loss_weights");
-  int64_t sums[] = {total, failed ? 1 : 0};
+  // The square of the sum is the sum of the squares times the ranks, where all digests are one.
+  const int64_t rules = rules_digest(ignore_index, shifted) & 0xffffffU;
+  int64_t sums[] = {total, failed ? 1 : 0, rules, rules * rules};
   if (group.size() > 1) {
     try {
-      group.run(Call::all_reduce(sums, sums, 2, NXD_DTYPE_I64, NXD_REDUCE_SUM));
+      group.run(Call::all_reduce(sums, sums, 4, NXD_DTYPE_I64, NXD_REDUCE_SUM));
     } catch (const Error&) {
       proposal.own().rethrow();
       throw;
     }
   }
+  const auto ranks = static_cast<uint64_t>(group.size()), sum = static_cast<uint64_t>(sums[2]);
+  const bool differ = group.size() > 1 && sum * sum != ranks * static_cast<uint64_t>(sums[3]);
   // Only then do ranks meet once more, for the reason.
-  if (sums[1] != 0) agree({&group}, proposal);
+  if (sums[1] != 0 || differ) agree({&group}, proposal);
   total = sums[0];
   std::vector<double> weights;
   for (const int64_t count : counts) {
