@@ -161,13 +161,15 @@ std::vector<char> used_map_of(ParameterSource& source, GradientReducer* reducer)
 }
 
 Proposal proposal_of(ParameterSource& source, GradientReducer* reducer,
-                     const FinishOptions& options, const UpdatePlan& update) {
+                     const FinishOptions& options, const GradientReducer::Options& reduction,
+                     const UpdatePlan& update) {
   const OptimizerGroups& groups = source.groups();
   Proposal proposal(groups.world_rank);
   const std::string wrong = rejection_of(options);
   const FinishOptions plan = wrong.empty() ? options : FinishOptions{};
   proposal.attempt([&] { options.given.rethrow(); });
   proposal.reject(NXD_ERROR_INVALID_ARGUMENT, wrong);
+  proposal.reject(NXD_ERROR_INVALID_STATE, source.why_reduced_elsewhere());
   proposal.reject(NXD_ERROR_INVALID_STATE, update.why_partial);
   if (plan.max_norm > 0) proposal.reject(NXD_ERROR_UNSUPPORTED, source.why_no_clipping());
   Hash used;
@@ -177,6 +179,9 @@ Proposal proposal_of(ParameterSource& source, GradientReducer* reducer,
   proposal.same("scale", plan.scale).same("max_norm", plan.max_norm);
   proposal.same("norm_type", std::isinf(plan.norm_type) ? -1.0 : plan.norm_type);
   proposal.same("data_parallel_reduce", plan.reduce);
+  // The ranks of one ddp agree already. Others, such as tensor-parallel ones, meet here first.
+  proposal.same("reduce of the ddp, or data_parallel_reduce without one", reduction.reduce);
+  proposal.same("zero_stage of the ddp, or 0 without one", reduction.scatter ? 1 : 0);
   proposal.same("check_finite", plan.check_finite ? 1 : 0);
   proposal.same("step of the context", static_cast<double>(source.step()));
   // Stages of a pipeline have parameters of their own.
@@ -184,6 +189,9 @@ Proposal proposal_of(ParameterSource& source, GradientReducer* reducer,
   const int stages = groups.pipeline ? groups.pipeline->size() : 1;
   proposal.same_within(stage, stages, "number of trainable parameters",
                        static_cast<double>(source.size()));
+  // Ranks that have frozen different ones would take one parameter's gradient for another's.
+  proposal.same_within(stage, stages, "names of the trainable parameters", source.names_digest(),
+                       Proposal::Kind::kDigest);
   proposal.same_within(stage, stages, "learning rate of group 0 (-1: no update)",
                        update.learning_rate);
   // Copies of a parameter that are updated otherwise would part for good.
@@ -199,11 +207,12 @@ Proposal proposal_of(ParameterSource& source, GradientReducer* reducer,
 }  // namespace
 
 bool agree_on_finish(ParameterSource& source, GradientReducer* reducer,
-                     const FinishOptions& options, const UpdatePlan& update) {
+                     const FinishOptions& options, const GradientReducer::Options& reduction,
+                     const UpdatePlan& update) {
   try {
     if (reducer) reducer->start_rest();
     const std::vector<bool> same =
-        agree(source.groups().all(), proposal_of(source, reducer, options, update));
+        agree(source.groups().all(), proposal_of(source, reducer, options, reduction, update));
     if (reducer) reducer->settle(same[1]);
     // A rank that had not begun anew has told of the gradients of the step before.
     return same[0] && same[1];
@@ -248,7 +257,7 @@ void apply_factor(ParameterSource& source, const FinishedGradients& finished) {
 double finish_in_place(ParameterSource& source, GradientReducer& reducer,
                        const FinishOptions& options) {
   FinishedGradients finished = before_update(source.step(), [&] {
-    const bool same_used_map = agree_on_finish(source, &reducer, options);
+    const bool same_used_map = agree_on_finish(source, &reducer, options, reducer.options());
     return finish(source, reducer, options, same_used_map);
   });
   reducer.keep_for_update();

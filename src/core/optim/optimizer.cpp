@@ -172,12 +172,17 @@ double Optimizer::learning_rate(int group) const {
          schedule_factor(settings_.schedule, updates_);
 }
 
+GradientReducer::Options Optimizer::reduction_by(nxd_reduce_t reduce) const {
+  if (ddp_) return reducer_->options();
+  GradientReducer::Options options;
+  options.reduce = reduce;
+  options.overlap = false;
+  return options;
+}
+
 GradientReducer& Optimizer::reducer_for(nxd_reduce_t reduce) {
   if (!ddp_ && (!reducer_ || reducer_->options().reduce != reduce)) {
-    GradientReducer::Options options;
-    options.reduce = reduce;
-    options.overlap = false;
-    reducer_ = std::make_shared<GradientReducer>(source_, options);
+    reducer_ = std::make_shared<GradientReducer>(source_, reduction_by(reduce));
   }
   return *reducer_;
 }
@@ -188,12 +193,13 @@ void Optimizer::step(const FinishOptions& options, nxd_step_report_t* report) {
   StepRecorder* records = recorder();
   GradientReducer* reducer = records ? nullptr : reducer_.get();
   const UpdatePlan plan{learning_rate(0), updates_, rule_digest(*rule_, settings_), why_partial()};
-  if (!plan.why_partial.empty()) agree_on_finish(*source_, reducer, options, plan);
+  const GradientReducer::Options reduction = reduction_by(options.reduce);
+  const auto agree = [&] { return agree_on_finish(*source_, reducer, options, reduction, plan); };
+  if (!plan.why_partial.empty()) agree();
   outcome_ = {NXD_PARAMETER_STATE_OLD, source_->step()};
   nxd_step_report_t done{};
   done.learning_rate = learning_rate(0);
-  const bool same_used_map = before_update(
-      outcome_.step, [&] { return agree_on_finish(*source_, reducer, options, plan); });
+  const bool same_used_map = before_update(outcome_.step, agree);
   if (records && same_used_map) {
     record_step(options);
     if (report) {
@@ -229,6 +235,7 @@ FinishedGradients Optimizer::finish_gradients(const FinishOptions& options, bool
 void Optimizer::update() {
   settle_for_host();
   source_->check_usable();
+  check_reduced_here();
   check_state(!sharded(),
               "the state is sharded (zero_stage 1): call nxd_optimizer_step on all ranks");
   for (size_t i = 0; ddp_ && i < source_->size(); ++i) {
@@ -524,6 +531,11 @@ void Optimizer::settle_if_ended() {
   if (!unsettled_.empty() && recorder_->has_ended()) settle();
 }
 
+void Optimizer::check_reduced_here() const {
+  const std::string why = source_->why_reduced_elsewhere();
+  check_state(why.empty(), why);
+}
+
 void Optimizer::check_known() const {
   const std::string why = source_->why_no_file();
   if (!why.empty()) fail(NXD_ERROR_UNSUPPORTED, why);
@@ -540,6 +552,7 @@ void Optimizer::save(const char* path) {
 // A master of a value that was written from outside is made anew, as the next update would do:
 // whoever loads a stale one would have the old value again.
 void Optimizer::prepare_to_save() {
+  check_reduced_here();
   const std::string partial = why_partial();
   check_state(partial.empty(), partial);
   for (OptimizerState::Span& span : state_->spans()) {
@@ -566,6 +579,7 @@ std::unique_ptr<Snapshot> Optimizer::snapshot(Context& context) {
 void Optimizer::load(const std::string& path) {
   settle();
   source_->check_usable();
+  check_reduced_here();
   if (recorder_) recorder_->forget_states();
   updates_ = load_state(path, *source_, *state_, *rule_, settings_);
   state_partial_ = false;

@@ -54,9 +54,12 @@ class Optimizer {
 
   bool sharded() const { return gather_ != nullptr; }
   void check_group(int group) const;
+  // INVALID_STATE where a ddp has the gradients that this optimizer does not know.
+  void check_reduced_here() const;
   // UNSUPPORTED where the ranks that have the rest of the model's state are not known. The same on
   // all ranks of the source's groups.
   void check_known() const;
+  GradientReducer::Options reduction_by(nxd_reduce_t reduce) const;
   GradientReducer& reducer_for(nxd_reduce_t reduce);
   FinishedGradients finish_gradients(const FinishOptions& options, bool same_used_map);
   void update_all(const FinishedGradients& finished);

@@ -1,5 +1,6 @@
 #include "core/optim/parameter_source.h"
 
+#include "core/base/hash.h"
 #include "core/optim/step_recorder.h"
 #include "core/world/context.h"
 
@@ -32,6 +33,15 @@ bool counts_in_norm(const ParameterInfo& info, const OptimizerGroups& groups) {
 }
 
 std::unique_ptr<StepRecorder> ParameterSource::make_step_recorder() { return nullptr; }
+
+uint32_t ParameterSource::names_digest() const {
+  if (!names_digest_) {
+    Hash hash;
+    for (size_t i = 0; i < size(); ++i) hash.add(info(i).name).add(uint64_t{0});
+    names_digest_ = hash.folded();
+  }
+  return *names_digest_;
+}
 
 std::optional<std::vector<std::string>> ParameterSource::names_of_model() const {
   const std::shared_ptr<ProcessGroup>& pipeline = groups().pipeline;

@@ -96,6 +96,8 @@ class ParameterSource {
   // Why values are rejected that are partially updated; "" when none are.
   virtual std::string why_partial() const = 0;
 
+  // Differs where the names, or their order, do.
+  uint32_t names_digest() const;
   // Names of all parameters of the model that these are a stage's of; these names where they are
   // all there are. Nothing when other stages' are not known.
   virtual std::optional<std::vector<std::string>> names_of_model() const;
@@ -115,6 +117,12 @@ class ParameterSource {
   virtual void advance_step() = 0;
   // INVALID_STATE when whatever the parameters belong to has come to its end.
   virtual void check_usable() const = 0;
+  // Why gradients are not to be finished, or updated with, by way of this source, such as that a
+  // ddp has them; "" where they are. Ranks may differ in it.
+  virtual std::string why_reduced_elsewhere() const { return ""; }
+
+ private:
+  mutable std::optional<uint32_t> names_digest_;
 };
 
 }  // namespace nxd

@@ -191,8 +191,6 @@ void BucketedParameters::advance_step() {
   std::fill(lent_.begin(), lent_.end(), char{0});
 }
 
-void BucketedParameters::check_usable() const { root()->context()->check_usable(); }
-
 // One that has no place in a bucket yet becomes the parameter's again.
 void BucketedParameters::record_narrow_gradient(size_t index) {
   Parameter& p = parameter(index);

@@ -40,7 +40,7 @@ class BucketedParameters : public ModuleParameters {
   void make_zero_gradient(size_t index) override;
   const OptimizerGroups& groups() const override { return groups_; }
   void advance_step() override;
-  void check_usable() const override;
+  std::string why_reduced_elsewhere() const override { return ""; }  // it is their own ddp
 
  private:
   bool is_wide(size_t index) const { return infos_[index].grad_dtype != infos_[index].dtype; }

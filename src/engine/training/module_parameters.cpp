@@ -160,13 +160,16 @@ void ModuleParameters::advance_step() {
   for (Slot& slot : slots_) slot.lent_gradient = false;
 }
 
-void ModuleParameters::check_usable() const {
-  context().check_usable();
+void ModuleParameters::check_usable() const { context().check_usable(); }
+
+std::string ModuleParameters::why_reduced_elsewhere() const {
   for (const Slot& slot : slots_) {
-    check_state(!slot.parameter->hooks().has_reducer(), "parameter ", slot.info.name,
+    if (!slot.parameter->hooks().has_reducer()) continue;
+    return text("parameter ", slot.info.name,
                 ": a ddp reduces its gradient; finish gradients with nxd_ddp_finish, and make "
                 "optimizers over the ddp (nxd_optimizer_create_adamw_ddp and so on)");
   }
+  return "";
 }
 
 }  // namespace nxd

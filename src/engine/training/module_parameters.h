@@ -46,6 +46,7 @@ class ModuleParameters : public ParameterSource {
   int64_t step() const override;
   void advance_step() override;
   void check_usable() const override;
+  std::string why_reduced_elsewhere() const override;
 
  private:
   struct Slot {

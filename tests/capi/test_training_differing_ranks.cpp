@@ -1,0 +1,127 @@
+// Ranks that would finish gradients of one model in different ways, or weigh losses by different
+// rules, are told so, all of them and at once.
+#include "support/model_support.h"
+
+#include "support/check.h"
+
+namespace {
+
+using namespace nxd_test;
+
+Module make_holder(nxd_context_t* ctx) {
+  nxd_module_t* out = nullptr;
+  NXD_TEST_OK(nxd_module_create(ctx, "Holder", nullptr, nullptr, nullptr, &out));
+  return Module(out);
+}
+
+// Two elements of each tensor-parallel rank, with a gradient.
+nxd_tensor_t* add(nxd_module_t* module, const char* name, int tensor_ranks, bool trainable = true) {
+  nxd_parameter_options_t options = NXD_PARAMETER_OPTIONS_INIT;
+  options.has_shard_dim = 1;
+  const int64_t whole[] = {2 * tensor_ranks}, own[] = {2};
+  const float ones[] = {1, 1};
+  nxd_parameter_t* parameter = nullptr;
+  nxd_tensor_t *tensor = nullptr, *grad = nullptr;
+  NXD_TEST_OK(nxd_module_add_parameter(module, name, whole, 1, &options, &parameter));
+  NXD_TEST_OK(nxd_parameter_get_tensor(parameter, &tensor));
+  NXD_TEST_OK(nxd_tensor_from_data(ones, sizeof ones, own, 1, NXD_DTYPE_F32, &grad));
+  NXD_TEST_OK(nxd_tensor_set_grad(tensor, grad));
+  nxd_tensor_destroy(grad);
+  if (!trainable) NXD_TEST_OK(nxd_parameter_set_trainable(parameter, 0));
+  return tensor;
+}
+
+// Two tensor-parallel ranks whose data-parallel ranks made ddps of other options: norms, and the
+// sums over data-parallel ranks, would be those of no model.
+void ddps_of_tensor_ranks(nxd_context_t* ctx, int, int, void*) {
+  struct Difference {
+    void (*apply)(nxd_ddp_options_t& options);
+    const char* part;
+  };
+  static const Difference differences[] = {
+      {[](nxd_ddp_options_t& o) { o.zero_stage = 1; },
+       "zero_stage of the ddp, or 0 without one: expected the same on all ranks"},
+      {[](nxd_ddp_options_t& o) { o.reduce = NXD_REDUCE_AVG; },
+       "reduce of the ddp, or data_parallel_reduce without one: expected the same on all ranks"}};
+  int32_t tensor_rank = 0;
+  NXD_TEST_OK(nxd_parallel_get_rank(ctx, NXD_AXIS_TENSOR, &tensor_rank));
+  for (const Difference& difference : differences) {
+    const Module module = make_holder(ctx);
+    nxd_tensor_t* const parameter = add(module.get(), "w", 2);
+    nxd_ddp_options_t options = NXD_DDP_OPTIONS_INIT;
+    if (tensor_rank == 1) difference.apply(options);
+    nxd_ddp_t* ddp = nullptr;
+    nxd_optimizer_t* optimizer = nullptr;
+    if (!NXD_TEST_OK(nxd_ddp_create(module.get(), &options, &ddp))) return;
+    NXD_TEST_OK(nxd_optimizer_create_adamw_ddp(ddp, nullptr, &optimizer));
+    const std::vector<double> before = values(parameter);
+    NXD_TEST_REFUSED(nxd_optimizer_step(optimizer, nullptr, nullptr), NXD_ERROR_INVALID_ARGUMENT,
+                     difference.part);
+    NXD_TEST_CHECK(values(parameter) == before);
+    nxd_optimizer_destroy(optimizer);
+    nxd_ddp_destroy(ddp);
+  }
+}
+
+// As many parameters on each rank, but not the same ones.
+void frozen_parameters(nxd_context_t* ctx, int rank, int, void*) {
+  const Module module = make_holder(ctx);
+  add(module.get(), "a", 2, rank == 0);
+  add(module.get(), "b", 2, rank == 1);
+  double norm = 7;
+  NXD_TEST_REFUSED(nxd_finish_grads(module.get(), nullptr, &norm), NXD_ERROR_INVALID_ARGUMENT,
+                   "names of the trainable parameters: expected the same on all ranks, got another "
+                   "on rank 1 than on rank 0");
+  NXD_TEST_CHECK(norm == 0);
+}
+
+// One rank has destroyed its ddp, and the other has not.
+void ddp_of_one_rank(nxd_context_t* ctx, int rank, int, void*) {
+  const Module module = make_holder(ctx);
+  add(module.get(), "w", 1);
+  nxd_ddp_t* ddp = nullptr;
+  nxd_optimizer_t* optimizer = nullptr;
+  NXD_TEST_OK(nxd_optimizer_create_adamw(module.get(), nullptr, &optimizer));
+  if (!NXD_TEST_OK(nxd_ddp_create(module.get(), nullptr, &ddp))) return;
+  if (rank == 0) nxd_ddp_destroy(ddp);
+  const char* const part = "a ddp reduces its gradient";
+  NXD_TEST_REFUSED(nxd_finish_grads(module.get(), nullptr, nullptr), NXD_ERROR_INVALID_STATE, part);
+  NXD_TEST_REFUSED(nxd_optimizer_step(optimizer, nullptr, nullptr), NXD_ERROR_INVALID_STATE, part);
+  NXD_TEST_REFUSED(nxd_optimizer_save(optimizer, "/dev/null/none"), NXD_ERROR_INVALID_STATE, part);
+  if (rank == 1) nxd_ddp_destroy(ddp);
+  NXD_TEST_OK(nxd_optimizer_step(optimizer, nullptr, nullptr));
+  nxd_optimizer_destroy(optimizer);
+}
+
+void weights(nxd_context_t* ctx, int rank, int size, void*) {
+  const Tensor labels = make_i64({1, 2, 3, -100}, {1, 4});
+  nxd_tensor_t* given = labels.get();
+  double weight = 7;
+  const bool mine = rank == size - 1;
+  NXD_TEST_REFUSED(nxd_loss_weights(ctx, &given, 1, mine ? 3 : -100, 0, &weight),
+                   NXD_ERROR_INVALID_ARGUMENT, "ignore_index: expected the same on all ranks");
+  NXD_TEST_CHECK(weight == 0);
+  NXD_TEST_REFUSED(nxd_loss_weights(ctx, &given, 1, -100, mine ? 1 : 0, &weight),
+                   NXD_ERROR_INVALID_ARGUMENT, "shifted: expected the same on all ranks");
+  NXD_TEST_OK(nxd_loss_weights(ctx, &given, 1, -100, 0, &weight));
+  NXD_TEST_CHECK(weight == 1.0 / size);
+}
+
+void test_ddps_of_tensor_ranks(void**) { nxd_test_run_ranks(4, 2, ddps_of_tensor_ranks, nullptr); }
+void test_frozen_parameters(void**) { nxd_test_run_ranks(2, 2, frozen_parameters, nullptr); }
+void test_ddp_of_one_rank(void**) { nxd_test_run_ranks(2, 1, ddp_of_one_rank, nullptr); }
+void test_weights(void**) {
+  for (const int size : {2, 3}) nxd_test_run_ranks(size, 1, weights, nullptr);
+}
+
+}  // namespace
+
+int main() {
+  const CMUnitTest tests[] = {
+      cmocka_unit_test(test_ddps_of_tensor_ranks),
+      cmocka_unit_test(test_frozen_parameters),
+      cmocka_unit_test(test_ddp_of_one_rank),
+      cmocka_unit_test(test_weights),
+  };
+  return cmocka_run_group_tests(tests, nullptr, nullptr);
+}
