@@ -134,7 +134,7 @@ void VocabLossForward::run_as(GroupCalls& calls) const {
   const int64_t* const labels = tokens_.labels(scratch_);
   const int64_t n = rows();
   statistics_.add(shard(labels), 0, scratch_);
-  statistics_.exchange(calls, options_.operation, arrays_.logits.last(), scratch_);
+  statistics_.exchange(calls, options_.operation, arrays_.logits.last(), scratch_, options_.key);
   T* const max = reinterpret_cast<T*>(scratch_.at(rows_block_));
   T* const log_sum = max + n;
   T* const losses = log_sum + n;

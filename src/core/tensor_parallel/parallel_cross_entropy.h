@@ -11,6 +11,7 @@ struct VocabLossOptions : LossFormula {
   const char* operation = "parallel_cross_entropy";  // errors name it
   bool rounds_grad = false;                          // grad_logits may be of BF16 for logits of F32
   CallerWorkspace workspace{};
+  uint64_t key = 0;  // of the forward's exchange; see Call
 };
 
 // In a backward pass loss is the gradient of the loss; absent: 1.

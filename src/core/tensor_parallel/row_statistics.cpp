@@ -35,7 +35,7 @@ void RowStatistics::add(const kernels::LogitShard& shard, int64_t first,
 }
 
 void RowStatistics::exchange(GroupCalls& calls, const char* operation, int64_t cols,
-                             const Scratch& scratch) const {
+                             const Scratch& scratch, uint64_t key) const {
   if (group_.size() == 1) return;
   const int64_t count = kStatistics * rows_;
   if (dtype_ == NXD_DTYPE_F64) {
@@ -43,7 +43,9 @@ void RowStatistics::exchange(GroupCalls& calls, const char* operation, int64_t c
   } else {
     part<float>(scratch, group_.rank())[count] = static_cast<float>(cols);
   }
-  calls.run(parts_.gather(scratch));
+  Call call = parts_.gather(scratch);
+  call.key = key;
+  calls.run(call);
   if (dtype_ == NXD_DTYPE_F64) {
     check_columns<double>(operation, cols, scratch);
   } else {

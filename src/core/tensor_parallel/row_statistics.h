@@ -30,9 +30,10 @@ class RowStatistics {
 
   // Forms those of this rank's columns, for the rows from first on.
   void add(const kernels::LogitShard& shard, int64_t first, const Scratch& scratch) const;
-  // INVALID_ARGUMENT, on all ranks, where they have other numbers of columns.
-  void exchange(GroupCalls& calls, const char* operation, int64_t cols,
-                const Scratch& scratch) const;
+  // INVALID_ARGUMENT, on all ranks, where they have other numbers of columns, or another key; see
+  // Call.
+  void exchange(GroupCalls& calls, const char* operation, int64_t cols, const Scratch& scratch,
+                uint64_t key = 0) const;
   // Gives, for a block of rows as it was added, the largest logit, the log of the sum of
   // exponentials, and the loss, which means nothing where the label is not valid.
   void merge(int64_t first, int64_t count, const LossSmoothing& smoothing, const Scratch& scratch,

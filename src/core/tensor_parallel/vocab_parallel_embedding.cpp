@@ -111,7 +111,9 @@ void VocabEmbeddingForward::run(GroupCalls& calls) const {
   }
   const Array summand = reduced_y_->summand(scratch_);
   kernels::embedding_forward(arrays_.weight.rows(), ids(), summand.rows());
-  calls.run(reduced_y_->call(scratch_));
+  Call call = reduced_y_->call(scratch_);
+  call.key = options_.key;
+  calls.run(call);
   reduced_y_->finish(scratch_);
 }
 

@@ -16,6 +16,7 @@ struct VocabEmbeddingOptions {
   int64_t sequence_dim = 0;
   bool accumulate_grads = false;
   bool exchanges = true;  // false: the table is of this rank alone, whatever the group
+  uint64_t key = 0;       // of the forward's exchange; see Call
   CallerWorkspace workspace{};
 };
 

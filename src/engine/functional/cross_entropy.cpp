@@ -3,6 +3,7 @@
 #include <ATen/ATen.h>
 #include <torch/csrc/autograd/custom_function.h>
 
+#include <bit>
 #include <limits>
 
 #include "core/tensor_parallel/parallel_cross_entropy.h"
@@ -20,6 +21,7 @@ using torch::autograd::AutogradContext;
 using torch::autograd::variable_list;
 
 constexpr const char* kParallelCrossEntropy = "parallel_cross_entropy";
+constexpr const char* kKeyed = "the labels and the options of the loss";
 
 struct CrossEntropyRecord : torch::CustomClassHolder {
   GroupRef group;
@@ -52,7 +54,8 @@ ReferenceLosses reference_row_losses(const GroupRef& group, const at::Tensor& lo
   if (group->size() > 1) {
     maxima[rows] = cols;
     maxima[rows + 1] = -cols;
-    maxima = all_reduce(*group, maxima, NXD_REDUCE_MAX);
+    maxima = with_key_of(kKeyed,
+                         [&] { return all_reduce(*group, maxima, NXD_REDUCE_MAX, targets.key); });
     max = maxima.narrow(0, 0, rows);
     check_values(nullptr, kParallelCrossEntropy, "nxd::check_shares", maxima.narrow(0, rows, 2),
                  [group, cols](const at::Tensor& most_and_least) {
@@ -155,6 +158,19 @@ at::Tensor hide_padding(const ProcessGroup& group, int64_t vocabulary, const at:
   return logits;
 }
 
+namespace {
+
+Hash hash_of(const LossFormula& formula) {
+  Hash hash;
+  return hash.add(std::bit_cast<uint64_t>(formula.label_smoothing + 0.0))
+      .add(static_cast<uint64_t>(formula.smoothing))
+      .add(static_cast<uint64_t>(formula.reduction))
+      .add(static_cast<uint64_t>(formula.ignore_index))
+      .add(static_cast<uint64_t>(formula.vocab_size));
+}
+
+}  // namespace
+
 LossTargets loss_targets(const GroupRef& group, const char* op, const at::Tensor& labels,
                          int64_t cols, const LossFormula& formula) {
   check_with_group(*group, labels.scalar_type() == at::kLong, op,
@@ -172,6 +188,7 @@ LossTargets loss_targets(const GroupRef& group, const char* op, const at::Tensor
   targets.smoothing = {formula.uniform_weight(vocabulary), vocabulary};
   targets.ids = labels.reshape({-1}).contiguous();
   targets.valid = targets.ids.ne(formula.ignore_index);
+  targets.key = key_of(*group, targets.ids, hash_of(formula));
   if (targets.ids.numel() == 0) return targets;
   const auto find_failure = [vocabulary,
                              ignored = formula.ignore_index](const at::Tensor& ids) -> std::string {
@@ -198,7 +215,8 @@ RowLosses fused_row_losses(ProcessGroup& group, const char* op, const at::Tensor
                                array_of(out.loss)};
   VocabLossOptions options{targets.formula};
   options.operation = op;
-  run_alike(group, op, VocabLossForward(group, arrays, options));
+  options.key = targets.key;
+  with_key_of(kKeyed, [&] { run_alike(group, op, VocabLossForward(group, arrays, options)); });
   return out;
 }
 

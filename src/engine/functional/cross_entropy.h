@@ -22,6 +22,7 @@ struct LossTargets {
   LossFormula formula;            // of each token's loss, over all columns
   LossSmoothing smoothing{0, 0};  // over the vocabulary of all ranks, without padding
   int64_t first = 0;              // of this rank's columns
+  uint64_t key = 0;               // of the labels and the formula, which all ranks have alike
 };
 
 // Targets of labels of any shape, where each rank has cols columns. Rejects, on all ranks and in

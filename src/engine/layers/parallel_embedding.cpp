@@ -32,6 +32,7 @@ struct EmbeddingPlan : torch::CustomClassHolder {
   int64_t dim = 0;
   int64_t first = 0;  // id of the table's first row
   int64_t padding_idx = -1;
+  uint64_t key = 0;  // of the ids, which all ranks have alike
   bool fused = false;
 
   // Core's embedding takes it.
@@ -44,6 +45,7 @@ VocabEmbeddingOptions options_of(const EmbeddingPlan& plan) {
   options.sequence_parallel = plan.sum == EmbeddingPlan::Sum::kScattered;
   options.sequence_dim = plan.dim;
   options.exchanges = plan.sum != EmbeddingPlan::Sum::kNone;
+  options.key = plan.key;
   return options;
 }
 
@@ -112,8 +114,12 @@ at::Tensor reference_rows(const EmbeddingPlan& plan, const at::Tensor& ids,
 at::Tensor reference_lookup(const EmbeddingPlan& plan, const at::Tensor& ids,
                             const at::Tensor& table) {
   at::Tensor y = reference_rows(plan, ids, table);
-  if (plan.sum == EmbeddingPlan::Sum::kScattered) return reduce_scatter(*plan.group, y, plan.dim);
-  if (plan.sum == EmbeddingPlan::Sum::kRanks) all_reduce_in_place(*plan.group, y);
+  if (plan.sum == EmbeddingPlan::Sum::kScattered) {
+    return reduce_scatter(*plan.group, y, plan.dim, plan.key);
+  }
+  if (plan.sum == EmbeddingPlan::Sum::kRanks) {
+    all_reduce_in_place(*plan.group, y, NXD_REDUCE_SUM, plan.key);
+  }
   return y;
 }
 
@@ -175,8 +181,10 @@ struct Lookup : torch::autograd::Function<Lookup> {
                             const c10::intrusive_ptr<EmbeddingPlan>& plan) {
     ctx->saved_data["plan"] = c10::IValue::make_capsule(plan);
     ctx->save_for_backward({ids, table});
-    return plan->has_memory(table) ? lookup(*plan, ids, table)
-                                   : reference_lookup(*plan, ids, table);
+    return with_key_of("the ids", [&] {
+      return plan->has_memory(table) ? lookup(*plan, ids, table)
+                                     : reference_lookup(*plan, ids, table);
+    });
   }
 
   static variable_list backward(AutogradContext* ctx, const variable_list& grads) {
@@ -253,6 +261,7 @@ Module::Tensors ParallelEmbedding::forward(const Tensors& inputs, size_t n_outpu
   }
   if (group_->size() > 1) {
     plan->sum = sequence_parallel_ ? EmbeddingPlan::Sum::kScattered : EmbeddingPlan::Sum::kRanks;
+    plan->key = key_of(*group_, ids);
   }
   return {Lookup::apply(ids, table, plan)};
 }

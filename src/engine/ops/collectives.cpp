@@ -52,6 +52,15 @@ std::vector<int64_t> stacked_sizes(const at::Tensor& x, int ranks) {
   return sizes;
 }
 
+// That of the elements that ranks exchange. A tensor that none can exchange fails on all of them.
+nxd_dtype_t dtype_of_exchange(ProcessGroup& group, const char* operation, const at::Tensor& x) {
+  return check_with_group(group, operation, [&] {
+    check_argument(x.layout() == at::kStrided, operation, ": expected a dense tensor, got one of ",
+                   x.layout());
+    return to_nxd_dtype(x.scalar_type());
+  });
+}
+
 }  // namespace
 
 void fail_with_group(ProcessGroup& group, const char* operation, const std::string& message) {
@@ -101,7 +110,14 @@ void check_values(const std::shared_ptr<ProcessGroup>& group, const std::string&
   record_call(std::move(call), {x});
 }
 
-at::Tensor all_reduce(ProcessGroup& group, const at::Tensor& x, nxd_reduce_t reduce) {
+uint64_t key_of(const ProcessGroup& group, const at::Tensor& ids, Hash others) {
+  if (group.size() == 1 || !ids.is_cpu() || is_tracing()) return 0;
+  const int64_t* const values = ids.data_ptr<int64_t>();
+  for (int64_t i = 0; i < ids.numel(); ++i) others.add(static_cast<uint64_t>(values[i]));
+  return others.value();
+}
+
+at::Tensor all_reduce(ProcessGroup& group, const at::Tensor& x, nxd_reduce_t reduce, uint64_t key) {
   if (is_recorded(x) && !is_tracing()) {
     const auto run = [](ProcessGroup& g, const at::Tensor& values, int64_t kind) {
       return all_reduce(g, values, static_cast<nxd_reduce_t>(kind));
@@ -109,15 +125,17 @@ at::Tensor all_reduce(ProcessGroup& group, const at::Tensor& x, nxd_reduce_t red
     const auto exchange = exchange_over(group.shared_from_this(), ExchangeKind::kAllReduce, reduce);
     return record_collective("nxd::all_reduce", exchange, x, x.sizes(), ", reduce ", run, reduce);
   }
-  at::Tensor y = empty_for(x, x.sizes());
-  if (gives_shapes_only(x)) return y;
-  const at::Tensor dense = x.contiguous();
-  group.run(Call::all_reduce(dense.data_ptr(), y.data_ptr(), static_cast<size_t>(x.numel()),
-                             to_nxd_dtype(x.scalar_type()), reduce));
+  if (gives_shapes_only(x)) return empty_for(x, x.sizes());
+  const nxd_dtype_t dtype = dtype_of_exchange(group, "all_reduce", x);
+  const at::Tensor y = empty_for(x, x.sizes()), dense = x.contiguous();
+  Call call = Call::all_reduce(dense.data_ptr(), y.data_ptr(), static_cast<size_t>(x.numel()),
+                               dtype, reduce);
+  call.key = key;
+  group.run(call);
   return y;
 }
 
-void all_reduce_in_place(ProcessGroup& group, at::Tensor& x, nxd_reduce_t reduce) {
+void all_reduce_in_place(ProcessGroup& group, at::Tensor& x, nxd_reduce_t reduce, uint64_t key) {
   if (gives_shapes_only(x)) {
     if (!x.is_meta()) x = meta_empty(x, x.sizes());
     return;
@@ -126,9 +144,12 @@ void all_reduce_in_place(ProcessGroup& group, at::Tensor& x, nxd_reduce_t reduce
     x = all_reduce(group, x, reduce);
     return;
   }
+  const nxd_dtype_t dtype = dtype_of_exchange(group, "all_reduce", x);
   if (!x.is_contiguous()) x = x.contiguous();
-  group.run(Call::all_reduce(x.data_ptr(), x.data_ptr(), static_cast<size_t>(x.numel()),
-                             to_nxd_dtype(x.scalar_type()), reduce));
+  Call call =
+      Call::all_reduce(x.data_ptr(), x.data_ptr(), static_cast<size_t>(x.numel()), dtype, reduce);
+  call.key = key;
+  group.run(call);
 }
 
 at::Tensor all_gather(ProcessGroup& group, const at::Tensor& x, int64_t dim) {
@@ -141,6 +162,8 @@ at::Tensor all_gather(ProcessGroup& group, const at::Tensor& x, int64_t dim) {
   }
   const std::vector<int64_t> all = stacked_sizes(x, group.size());
   const bool shapes_only = gives_shapes_only(x);
+  const nxd_dtype_t dtype =
+      shapes_only ? NXD_DTYPE_INVALID : dtype_of_exchange(group, "all_gather", x);
   at::Tensor stacked =
       shapes_only ? meta_empty(x, all) : exchanged_empty(group, all, x.scalar_type());
   if (!shapes_only) {
@@ -148,7 +171,7 @@ at::Tensor all_gather(ProcessGroup& group, const at::Tensor& x, int64_t dim) {
     at::Tensor own = stacked.select(0, group.rank());
     own.copy_(x);
     group.run(Call::all_gather(own.data_ptr(), stacked.data_ptr(), static_cast<size_t>(x.numel()),
-                               to_nxd_dtype(x.scalar_type())));
+                               dtype));
   }
   std::vector<int64_t> sizes = x.sizes().vec();
   const auto at_dim = static_cast<size_t>(dim);
@@ -162,7 +185,7 @@ at::Tensor all_gather(ProcessGroup& group, const at::Tensor& x, int64_t dim) {
   return y;
 }
 
-at::Tensor reduce_scatter(ProcessGroup& group, const at::Tensor& x, int64_t dim) {
+at::Tensor reduce_scatter(ProcessGroup& group, const at::Tensor& x, int64_t dim, uint64_t key) {
   check_divides(group, "reduce_scatter", x.size(dim), dim);
   std::vector<int64_t> sizes = x.sizes().vec();
   const auto at_dim = static_cast<size_t>(dim);
@@ -170,12 +193,14 @@ at::Tensor reduce_scatter(ProcessGroup& group, const at::Tensor& x, int64_t dim)
   if (is_recorded(x) && !is_tracing()) {
     const auto exchange =
         exchange_over(group.shared_from_this(), ExchangeKind::kReduceScatter, NXD_REDUCE_SUM, dim);
-    return record_collective("nxd::reduce_scatter", exchange, x, sizes, ", dim ", &reduce_scatter,
-                             dim);
+    const auto run = [](ProcessGroup& g, const at::Tensor& values, int64_t along) {
+      return reduce_scatter(g, values, along);
+    };
+    return record_collective("nxd::reduce_scatter", exchange, x, sizes, ", dim ", run, dim);
   }
-  at::Tensor y = empty_for(x, sizes);
-  if (gives_shapes_only(x)) return y;
-  at::Tensor stacked = x.contiguous();
+  if (gives_shapes_only(x)) return empty_for(x, sizes);
+  const nxd_dtype_t dtype = dtype_of_exchange(group, "reduce_scatter", x);
+  at::Tensor y = empty_for(x, sizes), stacked = x.contiguous();
   if (dim != 0) {
     std::vector<int64_t> apart = sizes;
     apart.insert(apart.begin() + dim, group.size());
@@ -183,8 +208,10 @@ at::Tensor reduce_scatter(ProcessGroup& group, const at::Tensor& x, int64_t dim)
     front.copy_(stacked.view(apart).movedim(dim, 0));
     stacked = front;
   }
-  group.run(Call::reduce_scatter(stacked.data_ptr(), y.data_ptr(), static_cast<size_t>(y.numel()),
-                                 to_nxd_dtype(x.scalar_type()), NXD_REDUCE_SUM));
+  Call call = Call::reduce_scatter(stacked.data_ptr(), y.data_ptr(), static_cast<size_t>(y.numel()),
+                                   dtype, NXD_REDUCE_SUM);
+  call.key = key;
+  group.run(call);
   return y;
 }
 

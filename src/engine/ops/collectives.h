@@ -7,6 +7,7 @@
 #include <string>
 
 #include "core/base/error.h"
+#include "core/base/hash.h"
 #include "core/comm/process_group.h"
 #include "engine/tensor/call_tracer.h"
 
@@ -17,15 +18,17 @@
 // its result is dropped, since other ranks wait for it.
 namespace nxd {
 
+// A key other than 0 is compared among the ranks before data move, unless the call is recorded.
 at::Tensor all_reduce(ProcessGroup& group, const at::Tensor& x,
-                      nxd_reduce_t reduce = NXD_REDUCE_SUM);
+                      nxd_reduce_t reduce = NXD_REDUCE_SUM, uint64_t key = 0);
 // The same into x itself, or a dense copy of it; fastest for a tensor of exchanged_empty.
-void all_reduce_in_place(ProcessGroup& group, at::Tensor& x, nxd_reduce_t reduce = NXD_REDUCE_SUM);
+void all_reduce_in_place(ProcessGroup& group, at::Tensor& x, nxd_reduce_t reduce = NXD_REDUCE_SUM,
+                         uint64_t key = 0);
 // All ranks' parts in rank order along dim.
 at::Tensor all_gather(ProcessGroup& group, const at::Tensor& x, int64_t dim);
 // This rank's part along dim of the sum; dim must divide by the group's size. Fastest for a tensor
 // of exchanged_empty.
-at::Tensor reduce_scatter(ProcessGroup& group, const at::Tensor& x, int64_t dim);
+at::Tensor reduce_scatter(ProcessGroup& group, const at::Tensor& x, int64_t dim, uint64_t key = 0);
 // This rank's part along dim; no communication.
 at::Tensor split(ProcessGroup& group, const at::Tensor& x, int64_t dim);
 
@@ -50,7 +53,8 @@ auto check_with_group(ProcessGroup& group, const char* operation, Checks&& check
     return checks();
   } catch (const Error& error) {
     const bool is_argument = error.status() == NXD_ERROR_INVALID_ARGUMENT;
-    const bool is_of_caller = is_argument || error.status() == NXD_ERROR_ABI_MISMATCH;
+    const bool is_of_caller = is_argument || error.status() == NXD_ERROR_ABI_MISMATCH ||
+                              error.status() == NXD_ERROR_UNSUPPORTED;
     if (group.size() > 1 && !is_tracing() && is_of_caller) {
       run_recorded_before(operation);
       try {
@@ -70,6 +74,21 @@ auto check_with_group(ProcessGroup& group, const char* operation, Checks&& check
 using FindFailure = std::function<std::string(const at::Tensor& values)>;
 void check_values(const std::shared_ptr<ProcessGroup>& group, const std::string& operation,
                   const char* name, const at::Tensor& x, FindFailure find_failure);
+
+// A key of ids or labels, dense and i64, that all ranks of a group must have alike: a digest of
+// them, after `others`. 0, which is none, where there is nobody to compare with, or no values.
+uint64_t key_of(const ProcessGroup& group, const at::Tensor& ids, Hash others = {});
+// Makes a call with such a key: an error says what the key is of.
+template <class Function>
+auto with_key_of(const char* what, Function&& call) {
+  try {
+    return call();
+  } catch (const Error& error) {
+    if (error.status() != NXD_ERROR_INVALID_ARGUMENT) throw;
+    throw Error(error.status(), text(error.what(), "; a key is the digest of ", what),
+                error.context());
+  }
+}
 
 // INVALID_ARGUMENT, on all ranks, for a size of the dimension that does not divide by the ranks.
 void check_divides(ProcessGroup& group, const char* operation, int64_t size, int64_t dim);
