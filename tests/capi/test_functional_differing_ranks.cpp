@@ -79,9 +79,10 @@ void losses(nxd_context_t* ctx, int rank, int size, void*) {
 }
 
 void embeddings(nxd_context_t* ctx, int rank, int size, void*) {
-  for (const int32_t sequence_parallel : {0, 1}) {
+  for (const int way : {0, 1, 2}) {
     nxd_embedding_options_t options = NXD_EMBEDDING_OPTIONS_INIT;
-    options.sequence_parallel = sequence_parallel;
+    options.sequence_parallel = way == 1;
+    options.shard_across_embedding = way == 2;
     nxd_module_t* table = nullptr;
     if (!NXD_TEST_OK(nxd_layer_create_parallel_embedding(ctx, 12, 8, &options, &table))) return;
     const Tensor ids = from_ints({0, 11, 3, 4}, {4}), others = from_ints({0, 11, 3, 5}, {4});

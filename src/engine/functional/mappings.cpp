@@ -16,12 +16,13 @@ using torch::autograd::AutogradContext;
 using torch::autograd::variable_list;
 
 // Recorded and traced tensors move too, so these are operations of tensors, not of memory.
-at::Tensor move(ProcessGroup& group, RegionMove kind, const at::Tensor& x, int64_t dim) {
+at::Tensor move(ProcessGroup& group, RegionMove kind, const at::Tensor& x, int64_t dim,
+                uint64_t key = 0) {
   switch (kind) {
     case RegionMove::kCopy: return x.view_as(x);
     case RegionMove::kAllReduce: return all_reduce(group, x);
     case RegionMove::kSplit: return split(group, x, dim);
-    case RegionMove::kAllGather: return all_gather(group, x, dim);
+    case RegionMove::kAllGather: return all_gather(group, x, dim, key);
     case RegionMove::kReduceScatter: return reduce_scatter(group, x, dim);
   }
   fail(NXD_ERROR_INTERNAL, "no such move");
@@ -31,13 +32,14 @@ struct MappingPlan : torch::CustomClassHolder {
   GroupRef group;
   RegionMoves moves{RegionMove::kCopy, RegionMove::kCopy};
   int64_t dim = 0;
+  uint64_t key = 0;  // of the forward's gather; see all_gather()
 };
 
 struct Mapping : torch::autograd::Function<Mapping> {
   static at::Tensor forward(AutogradContext* ctx, const at::Tensor& x,
                             const c10::intrusive_ptr<MappingPlan>& plan) {
     ctx->saved_data["plan"] = c10::IValue::make_capsule(plan);
-    return move(*plan->group, plan->moves.forward, x, plan->dim);
+    return move(*plan->group, plan->moves.forward, x, plan->dim, plan->key);
   }
 
   static variable_list backward(AutogradContext* ctx, const variable_list& grads) {
@@ -67,12 +69,13 @@ struct OwnPart : torch::autograd::Function<OwnPart> {
 };
 
 at::Tensor map(const char* name, const GroupRef& group, const at::Tensor& x, int64_t dim,
-               nxd_region_mapping_t mapping) {
+               nxd_region_mapping_t mapping, uint64_t key = 0) {
   if (group->size() == 1) return x;
   auto plan = c10::make_intrusive<MappingPlan>();
   plan->group = group;
   plan->moves = region_moves(mapping);
   plan->dim = dim;
+  plan->key = key;
   return call_opaque(name, {x}, [plan](const variable_list& inputs) {
     return variable_list{Mapping::apply(inputs[0], plan)};
   })[0];
@@ -97,9 +100,10 @@ at::Tensor scatter_to_region(const GroupRef& group, const at::Tensor& x, int64_t
   return map("scatter_to_region", group, x, positive, NXD_REGION_MAPPING_SCATTER_TO);
 }
 
-at::Tensor gather_from_region(const GroupRef& group, const at::Tensor& x, int64_t dim) {
+at::Tensor gather_from_region(const GroupRef& group, const at::Tensor& x, int64_t dim,
+                              uint64_t key) {
   return map("gather_from_region", group, x, check_dim(*group, "all_gather", x, dim),
-             NXD_REGION_MAPPING_GATHER_FROM);
+             NXD_REGION_MAPPING_GATHER_FROM, key);
 }
 
 at::Tensor gather_to_model_parallel(const GroupRef& group, const at::Tensor& x, int64_t dim) {

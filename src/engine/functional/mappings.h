@@ -16,7 +16,9 @@ using GroupRef = std::shared_ptr<ProcessGroup>;
 at::Tensor copy_to_region(const GroupRef& group, const at::Tensor& x);
 at::Tensor reduce_from_region(const GroupRef& group, const at::Tensor& x);
 at::Tensor scatter_to_region(const GroupRef& group, const at::Tensor& x, int64_t dim);
-at::Tensor gather_from_region(const GroupRef& group, const at::Tensor& x, int64_t dim);
+// key: of the gather; see all_gather().
+at::Tensor gather_from_region(const GroupRef& group, const at::Tensor& x, int64_t dim,
+                              uint64_t key = 0);
 // All ranks' parts along dim, for a consumer that is split over the ranks: the backward sums and
 // scatters.
 at::Tensor gather_to_model_parallel(const GroupRef& group, const at::Tensor& x, int64_t dim);

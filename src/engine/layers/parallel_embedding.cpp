@@ -252,7 +252,9 @@ Module::Tensors ParallelEmbedding::forward(const Tensors& inputs, size_t n_outpu
   plan->fused = use_fused(*context(), table);
   plan->padding_idx = padding_idx_;
   if (shard_columns_) {
-    const at::Tensor y = gather_from_region(group_, Lookup::apply(ids, table, plan), -1);
+    const at::Tensor y = with_key_of("the ids", [&] {
+      return gather_from_region(group_, Lookup::apply(ids, table, plan), -1, key_of(*group_, ids));
+    });
     return {sequence_parallel_ ? scatter_to_region(group_, y, sequence_dim_) : y};
   }
   plan->first = table.size(0) * group_->rank();

@@ -152,13 +152,16 @@ void all_reduce_in_place(ProcessGroup& group, at::Tensor& x, nxd_reduce_t reduce
   group.run(call);
 }
 
-at::Tensor all_gather(ProcessGroup& group, const at::Tensor& x, int64_t dim) {
+at::Tensor all_gather(ProcessGroup& group, const at::Tensor& x, int64_t dim, uint64_t key) {
   if (is_recorded(x) && !is_tracing()) {
     std::vector<int64_t> whole = x.sizes().vec();
     whole[static_cast<size_t>(dim)] *= group.size();
     const auto exchange =
         exchange_over(group.shared_from_this(), ExchangeKind::kAllGather, NXD_REDUCE_SUM, dim);
-    return record_collective("nxd::all_gather", exchange, x, whole, ", dim ", &all_gather, dim);
+    const auto run = [](ProcessGroup& g, const at::Tensor& values, int64_t along) {
+      return all_gather(g, values, along);
+    };
+    return record_collective("nxd::all_gather", exchange, x, whole, ", dim ", run, dim);
   }
   const std::vector<int64_t> all = stacked_sizes(x, group.size());
   const bool shapes_only = gives_shapes_only(x);
@@ -170,8 +173,10 @@ at::Tensor all_gather(ProcessGroup& group, const at::Tensor& x, int64_t dim) {
     // The peers take this rank's part out of its own result.
     at::Tensor own = stacked.select(0, group.rank());
     own.copy_(x);
-    group.run(Call::all_gather(own.data_ptr(), stacked.data_ptr(), static_cast<size_t>(x.numel()),
-                               dtype));
+    Call call =
+        Call::all_gather(own.data_ptr(), stacked.data_ptr(), static_cast<size_t>(x.numel()), dtype);
+    call.key = key;
+    group.run(call);
   }
   std::vector<int64_t> sizes = x.sizes().vec();
   const auto at_dim = static_cast<size_t>(dim);

@@ -25,7 +25,7 @@ at::Tensor all_reduce(ProcessGroup& group, const at::Tensor& x,
 void all_reduce_in_place(ProcessGroup& group, at::Tensor& x, nxd_reduce_t reduce = NXD_REDUCE_SUM,
                          uint64_t key = 0);
 // All ranks' parts in rank order along dim.
-at::Tensor all_gather(ProcessGroup& group, const at::Tensor& x, int64_t dim);
+at::Tensor all_gather(ProcessGroup& group, const at::Tensor& x, int64_t dim, uint64_t key = 0);
 // This rank's part along dim of the sum; dim must divide by the group's size. Fastest for a tensor
 // of exchanged_empty.
 at::Tensor reduce_scatter(ProcessGroup& group, const at::Tensor& x, int64_t dim, uint64_t key = 0);
