@@ -462,9 +462,22 @@ void of_two_runs(nxd_context_t* ctx, int rank, int, void* user_data) {
   }
 }
 
+// A killed job has left the hidden directory of the same step in the other one.
+void begun_in_two_places(nxd_context_t* ctx, int rank, int, void* user_data) {
+  const std::string base = static_cast<TempDir*>(user_data)->path();
+  const std::string other = base + "/second";
+  if (rank == 1) fs::create_directories(other + "/.step-000000000007.partial");
+  nxd_checkpoint_t* checkpoint = nullptr;
+  NXD_TEST_REFUSED(
+      nxd_checkpoint_create(ctx, (rank == 1 ? other : base + "/first").c_str(), 7, &checkpoint),
+      NXD_ERROR_IO, "made by the first rank, but not to be seen on this one");
+  NXD_TEST_CHECK(checkpoint == nullptr);
+}
+
 void test_of_two_runs(void**) {
   TempDir directory;
   nxd_test_run_ranks(2, 0, of_two_runs, &directory);
+  nxd_test_run_ranks(2, 0, begun_in_two_places, &directory);
 }
 
 // Between a relative directory's name and its use the program may go elsewhere: all leads from

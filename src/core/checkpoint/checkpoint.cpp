@@ -1,6 +1,9 @@
 #include "core/checkpoint/checkpoint.h"
 
+#include <unistd.h>
+
 #include <algorithm>
+#include <chrono>
 #include <utility>
 
 #include "core/agree/agree.h"
@@ -29,6 +32,12 @@ std::string from_first(ProcessGroup& group, const std::function<std::string()>& 
 // An attempt of every rank; all fail when one does.
 void on_all(ProcessGroup& group, const std::function<void()>& attempt) {
   agree({&group}, Proposal(group.rank()).attempt(attempt));
+}
+
+// The name of something that no other job has made.
+std::string new_mark() {
+  const auto now = std::chrono::system_clock::now().time_since_epoch();
+  return text(".made-by-", ::getpid(), "-", now.count());
 }
 
 std::string encode(const std::map<std::string, std::string>& values) {
@@ -106,18 +115,25 @@ std::unique_ptr<Checkpoint> Checkpoint::create(const std::shared_ptr<Context>& c
   });
   agree({&ranks}, proposal);
   made->manifest_.step = step;
-  from_first(ranks, [&] {
+  const std::string path = made->directory_.partial_path(step);
+  const std::string mark = from_first(ranks, [&] {
     made->lock_ = made->directory_.begin(step);
-    return std::string();
+    std::string name = new_mark();
+    make_directories(path + "/" + name);
+    return name;
   });
   made->is_writing_ = true;
+  // A directory of the same name may be there that a killed job has left on another disk.
   on_all(ranks, [&] {
-    const std::string path = made->directory_.partial_path(step);
-    if (!is_directory(path)) {
+    if (!is_directory(path + "/" + mark)) {
       fail(NXD_ERROR_IO, path,
            ": made by the first rank, but not to be seen on this one: expected "
-           "a file system that all ranks share");
+           "one directory, in a file system that all ranks share");
     }
+  });
+  from_first(ranks, [&] {
+    remove_tree(path + "/" + mark);
+    return std::string();
   });
   return made;
 }
