@@ -110,6 +110,17 @@ void clipping_the_whole(void**) {
   assert_true(trained({1, 2}, true) == expected);
 }
 
+// Stages that compute nothing.
+nxd_pp_stage_callbacks_t idle_stages() {
+  nxd_pp_stage_callbacks_t callbacks = {};
+  callbacks.struct_size = sizeof callbacks;
+  callbacks.forward = [](const nxd_pp_call_t*, DLTensor* const*, DLTensor* const*, double*,
+                         void*) -> nxd_status_t { return NXD_OK; };
+  callbacks.backward = [](const nxd_pp_call_t*, DLTensor* const*, DLTensor* const*,
+                          DLTensor* const*, void*) -> nxd_status_t { return NXD_OK; };
+  return callbacks;
+}
+
 void axes_that_training_ignores(void**) {
   for (const auto& [sizes, option] :
        {std::pair(Sizes{1, 1, 2, 1}, "context_parallel_size 1, got 2"),
@@ -124,12 +135,7 @@ void axes_that_training_ignores(void**) {
       const Ddp own = ddp_over(ctx, world_of(ctx), model, 0);
       const size_t none[] = {0};
       const nxd_pp_callbacks_options_t pipeline = NXD_PP_CALLBACKS_OPTIONS_INIT;
-      nxd_pp_stage_callbacks_t callbacks = {};
-      callbacks.struct_size = sizeof callbacks;
-      callbacks.forward = [](const nxd_pp_call_t*, DLTensor* const*, DLTensor* const*, double*,
-                             void*) -> nxd_status_t { return NXD_OK; };
-      callbacks.backward = [](const nxd_pp_call_t*, DLTensor* const*, DLTensor* const*,
-                              DLTensor* const*, void*) -> nxd_status_t { return NXD_OK; };
+      const nxd_pp_stage_callbacks_t callbacks = idle_stages();
       nxd_pp_t* pp = nullptr;
       NXD_TEST_REFUSED(
           nxd_pp_create_callbacks(ctx, &pipeline, nullptr, none, nullptr, none, &callbacks, &pp),
@@ -140,19 +146,13 @@ void axes_that_training_ignores(void**) {
   }
 }
 
-// A factor or a product beyond F32 is no update, whatever the norm is in F64.
 // A rank whose arguments are bad beside that is not left waiting for peers that do not come.
 void bad_arguments_in_such_a_layout(void**) {
   on_ranks<int>(4, [&](nxd_context_t* ctx, int rank, int) {
     if (!init_layout(ctx, {1, 2, 2, 1})) return 0;
     const size_t none[] = {0};
     nxd_pp_callbacks_options_t options = NXD_PP_CALLBACKS_OPTIONS_INIT;
-    nxd_pp_stage_callbacks_t callbacks = {};
-    callbacks.struct_size = sizeof callbacks;
-    callbacks.forward = [](const nxd_pp_call_t*, DLTensor* const*, DLTensor* const*, double*,
-                           void*) -> nxd_status_t { return NXD_OK; };
-    callbacks.backward = [](const nxd_pp_call_t*, DLTensor* const*, DLTensor* const*,
-                            DLTensor* const*, void*) -> nxd_status_t { return NXD_OK; };
+    const nxd_pp_stage_callbacks_t callbacks = idle_stages();
     for (const bool unread : {false, true}) {
       // Options that cannot be read, and values that are none.
       options.broadcast_and_average_loss = rank == 1 && unread ? 2 : 0;
@@ -170,6 +170,7 @@ void bad_arguments_in_such_a_layout(void**) {
   });
 }
 
+// A factor or a product beyond F32 is no update, whatever the norm is in F64.
 void beyond_f32(void**) {
   for (const int32_t zero_stage : {0, 1}) {
     on_ranks<int>(2, [&](nxd_context_t* ctx, int, int) {
