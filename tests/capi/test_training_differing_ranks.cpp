@@ -75,6 +75,43 @@ void frozen_parameters(nxd_context_t* ctx, int rank, int, void*) {
   NXD_TEST_CHECK(norm == 0);
 }
 
+// Parts of one model on two ranks, of which the last has another option: its parts would compute
+// otherwise without a word.
+void layers_of_other_options(nxd_context_t* ctx, int rank, int size, void*) {
+  const nlohmann::json llama = {{"model_type", "llama"},    {"vocab_size", 8},
+                                {"hidden_size", 8},         {"intermediate_size", 8},
+                                {"num_hidden_layers", 1},   {"num_attention_heads", 2},
+                                {"num_key_value_heads", 2}, {"max_position_embeddings", 8}};
+  const nlohmann::json gpt2 = {{"model_type", "gpt2"}, {"vocab_size", 8}, {"n_positions", 8},
+                               {"n_embd", 8},          {"n_layer", 1},    {"n_head", 2}};
+  nlohmann::json neox = llama, bert = llama;
+  neox["model_type"] = "gpt_neox";
+  neox["rotary_pct"] = 0.5;
+  bert["model_type"] = "bert";
+  const std::pair<nlohmann::json, nlohmann::json> cases[] = {
+      {llama, {{"rms_norm_eps", 0.25}}},
+      {llama, {{"rope_theta", 500.0}}},
+      {llama, {{"hidden_act", "gelu"}}},
+      {gpt2, {{"attn_pdrop", 0.5}}},
+      {gpt2, {{"activation_function", "relu"}}},
+      {gpt2, {{"scale_attn_weights", false}}},
+      {neox, {{"use_parallel_residual", false}}},
+      {neox, {{"hidden_act", "relu"}}},
+      {neox, {{"rotary_pct", 1.0}}},
+      {bert, {{"hidden_act", "relu"}}},
+      {bert, {{"hidden_dropout_prob", 0.5}}}};
+  for (const auto& [config, change] : cases) {
+    nlohmann::json own = config;
+    if (rank == size - 1) own.update(change);
+    nxd_module_t* out = nullptr;
+    if (!NXD_TEST_OK(nxd_model_create(ctx, own.dump().c_str(), nullptr, &out))) return;
+    const Module model(out);
+    NXD_TEST_REFUSED(nxd_finish_grads(model.get(), nullptr, nullptr), NXD_ERROR_INVALID_ARGUMENT,
+                     "options of the layers, such as eps, p and activation: expected the same on "
+                     "all ranks, got another on rank 1 than on rank 0");
+  }
+}
+
 // One rank has destroyed its ddp, and the other has not.
 void ddp_of_one_rank(nxd_context_t* ctx, int rank, int, void*) {
   const Module module = make_holder(ctx);
@@ -109,6 +146,9 @@ void weights(nxd_context_t* ctx, int rank, int size, void*) {
 
 void test_ddps_of_tensor_ranks(void**) { nxd_test_run_ranks(4, 2, ddps_of_tensor_ranks, nullptr); }
 void test_frozen_parameters(void**) { nxd_test_run_ranks(2, 2, frozen_parameters, nullptr); }
+void test_layers_of_other_options(void**) {
+  for (const int tensor : {1, 2}) nxd_test_run_ranks(2, tensor, layers_of_other_options, nullptr);
+}
 void test_ddp_of_one_rank(void**) { nxd_test_run_ranks(2, 1, ddp_of_one_rank, nullptr); }
 void test_weights(void**) {
   for (const int size : {2, 3}) nxd_test_run_ranks(size, 1, weights, nullptr);
@@ -120,6 +160,7 @@ int main() {
   const CMUnitTest tests[] = {
       cmocka_unit_test(test_ddps_of_tensor_ranks),
       cmocka_unit_test(test_frozen_parameters),
+      cmocka_unit_test(test_layers_of_other_options),
       cmocka_unit_test(test_ddp_of_one_rank),
       cmocka_unit_test(test_weights),
   };

@@ -192,6 +192,9 @@ Proposal proposal_of(ParameterSource& source, GradientReducer* reducer,
   // Ranks that have frozen different ones would take one parameter's gradient for another's.
   proposal.same_within(stage, stages, "names of the trainable parameters", source.names_digest(),
                        Proposal::Kind::kDigest);
+  // Parts and copies of a layer that compute otherwise would give another model without a word.
+  proposal.same_within(stage, stages, "options of the layers, such as eps, p and activation",
+                       source.options_digest(), Proposal::Kind::kDigest);
   proposal.same_within(stage, stages, "learning rate of group 0 (-1: no update)",
                        update.learning_rate);
   // Copies of a parameter that are updated otherwise would part for good.

@@ -98,6 +98,9 @@ class ParameterSource {
 
   // Differs where the names, or their order, do.
   uint32_t names_digest() const;
+  // Differs where the options do of the layers that these are the parameters of, as far as they are
+  // known.
+  virtual uint32_t options_digest() const { return 0; }
   // Names of all parameters of the model that these are a stage's of; these names where they are
   // all there are. Nothing when other stages' are not known.
   virtual std::optional<std::vector<std::string>> names_of_model() const;

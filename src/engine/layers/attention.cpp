@@ -44,6 +44,7 @@ Attention::Attention(const LayerContext& at, int64_t hidden, int64_t num_heads,
     k_norm_ = add_layer<RmsNorm>(*this, parts, "k_norm", sizes_.head_dim, norm);
   }
   if (options.rope) rotary_.emplace(*options.rope, sizes_.head_dim);
+  note_options(causal_, window_, rotary_ ? rotary_->options_digest() : 0);
 }
 
 Module::Tensors Attention::forward(const Tensors& inputs, size_t n_outputs) {

@@ -64,6 +64,7 @@ Dropout::Dropout(const LayerContext& at, double p, int shard_dim, bool transpose
   check_argument(p >= 0 && p < 1, "p: expected a probability from 0 to below 1, got ", p);
   check_argument(shard_dim >= -1, "shard_dim: expected a dimension, or -1 for none, got ",
                  shard_dim);
+  note_options(p);
   if (shard_dim >= 0) at.group();  // fails here rather than in forward
 }
 

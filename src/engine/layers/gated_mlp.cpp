@@ -14,6 +14,7 @@ GatedMlp::GatedMlp(const LayerContext& at, int64_t hidden, int64_t intermediate,
       activation_(options.activation),
       hidden_(hidden) {
   check_activation(activation_);
+  note_options(activation_);
   plan_.context = context();
   plan_.group = group_;
   plan_.input = at.sequence_parallel ? ParallelLinearPlan::Input::kGatherSequence

@@ -16,6 +16,7 @@ Norm::Norm(const LayerContext& at, const char* class_name, int64_t size, const N
   const GroupRef group = at.group();
   check_argument(size > 0, "size: expected a positive number, got ", size);
   check_argument(std::isfinite(eps_) && eps_ > 0, "eps: expected a positive number, got ", eps_);
+  note_options(eps_);
   if (!options.affine) return;
   const auto add = [&](const char* name, double start) {
     mark_replicated(make_parameter(*this, at, name, ShardSpec::replicated({size}),

@@ -227,6 +227,7 @@ ParallelEmbedding::ParallelEmbedding(const LayerContext& at, int64_t num_embeddi
                  embedding_dim);
   check_argument(!options.padding_idx || (padding_idx_ >= 0 && padding_idx_ < num_embeddings),
                  "padding_idx: expected 0 to ", num_embeddings - 1, ", got ", padding_idx_);
+  note_options(padding_idx_);
   Initializer init = at.init.resolve(Initializer::normal(0, 1), num_embeddings);
   init.zero_row = padding_idx_;
   const ShardSpec::Shape shape{num_embeddings, embedding_dim};

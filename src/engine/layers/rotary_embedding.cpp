@@ -2,6 +2,9 @@
 
 #include <ATen/ATen.h>
 
+#include <bit>
+
+#include "core/base/hash.h"
 #include "engine/device/device_tensor.h"
 
 namespace nxd {
@@ -10,6 +13,21 @@ RotaryTables::RotaryTables(const RopeOptions& options, int64_t head_dim)
     : options_(options), head_dim_(head_dim) {
   check_argument(head_dim > 0, "head_dim: expected a positive number, got ", head_dim);
   rope_frequencies(options_, head_dim_, 1);  // rejects bad options here rather than in forward
+}
+
+uint32_t RotaryTables::options_digest() const {
+  Hash hash;
+  for (const double value :
+       {options_.theta, options_.factor, options_.low_freq_factor, options_.high_freq_factor,
+        options_.beta_fast, options_.beta_slow, options_.attention_factor}) {
+    hash.add(std::bit_cast<uint64_t>(value));
+  }
+  for (const int64_t value :
+       {int64_t{options_.type}, options_.rotary_dim, int64_t{options_.truncate},
+        options_.original_max_position_embeddings}) {
+    hash.add(static_cast<uint64_t>(value));
+  }
+  return hash.folded();
 }
 
 const RotaryTables::Tables& RotaryTables::get(int64_t sequence, const at::Tensor& consumer) {
@@ -33,7 +51,9 @@ const RotaryTables::Tables& RotaryTables::get(int64_t sequence, const at::Tensor
 
 RotaryEmbedding::RotaryEmbedding(const LayerContext& at, int64_t head_dim,
                                  const RopeOptions& options)
-    : Module(at.context, "RotaryEmbedding"), head_dim_(head_dim), tables_(options, head_dim) {}
+    : Module(at.context, "RotaryEmbedding"), head_dim_(head_dim), tables_(options, head_dim) {
+  note_options(tables_.options_digest());
+}
 
 Module::Tensors RotaryEmbedding::forward(const Tensors& inputs, size_t n_outputs) {
   check_arity(inputs, n_outputs, 1, 1, 1);

@@ -11,6 +11,9 @@ class RotaryTables {
  public:
   RotaryTables(const RopeOptions& options, int64_t head_dim);
 
+  // Differs where the options do.
+  uint32_t options_digest() const;
+
   struct Tables {
     at::Tensor cos, sin;  // [sequence, rotary_dim / 2]
   };

@@ -35,6 +35,7 @@ class BertTransform : public Module {
  public:
   BertTransform(const LayerContext& at, const BertConfig& config)
       : Module(at.context, "BertPredictionHeadTransform"), activation_(config.activation) {
+    note_options(activation_);
     dense_ = add_layer<ReplicatedLinear>(*this, at, "dense", config.hidden, config.hidden);
     norm_ = add_norm(*this, at, config);
   }
@@ -55,6 +56,7 @@ class BertIntermediate : public Module {
  public:
   BertIntermediate(const LayerContext& at, const BertConfig& config)
       : Module(at.context, "BertIntermediate"), activation_(config.activation) {
+    note_options(activation_);
     const LinearOptions linear{.gather_output = false,
                                .own = own_features(*at.group(), config.intermediate)};
     dense_ = add_layer<ColumnParallelLinear>(*this, at, "dense", config.hidden, config.intermediate,

@@ -34,6 +34,7 @@ class Gpt2Mlp : public Module {
     down_ = add_layer<ParallelConv1d>(*this, for_residual(at, config), "c_proj", Split::kRows,
                                       config.intermediate, config.hidden, own);
     dropout_ = add_activation_dropout(*this, at, "dropout", config.residual_dropout);
+    note_options(activation_);
   }
 
  protected:
@@ -57,6 +58,7 @@ Gpt2Attention::Gpt2Attention(const LayerContext& at, const Gpt2Config& config, i
       scale_(config.scale_by_head_dim ? 1.0 / std::sqrt(static_cast<double>(head_dim_)) : 1.0),
       sequence_parallel_(at.sequence_parallel) {
   if (config.scale_by_layer_index) scale_ /= static_cast<double>(layer + 1);
+  note_options(scale_);
   const HeadSizes sizes = HeadSizes::make(*group_, config.hidden, config.heads, 0, head_dim_);
   const ShardSpec::Range own = sizes.features(sizes.own);
   projection_ = add_layer<ParallelConv1d>(*this, at, "c_attn", Split::kColumns, config.hidden,

@@ -33,6 +33,7 @@ class GptNeoxMlp : public Module {
  public:
   GptNeoxMlp(const LayerContext& at, const GptNeoxConfig& config)
       : Module(at.context, "GPTNeoXMLP"), activation_(config.activation) {
+    note_options(activation_);
     const ShardSpec::Range own = own_features(*at.group(), config.intermediate);
     up_ = add_columns(*this, at, "dense_h_to_4h", config.hidden, config.intermediate, own, true);
     down_ = add_rows(*this, at, "dense_4h_to_h", config.intermediate, config.hidden, own, true);
@@ -57,6 +58,7 @@ GptNeoxAttention::GptNeoxAttention(const LayerContext& at, const GptNeoxConfig& 
       head_dim_(config.head_dim),
       sequence_parallel_(at.sequence_parallel),
       rotary_(config.rope, config.head_dim) {
+  note_options(rotary_.options_digest());
   const HeadSizes sizes = HeadSizes::make(*group_, config.hidden, config.heads, 0, head_dim_);
   const ShardSpec::Range own = sizes.features(sizes.own);
   projection_ = add_columns(*this, at, "query_key_value", config.hidden, 3 * config.hidden,
@@ -85,6 +87,7 @@ Module::Tensors GptNeoxAttention::forward(const Tensors& inputs, size_t n_output
 
 GptNeoxLayer::GptNeoxLayer(const LayerContext& at, const GptNeoxConfig& config)
     : Module(at.context, "GPTNeoXLayer"), parallel_residual_(config.parallel_residual) {
+  note_options(parallel_residual_);
   attention_norm_ =
       add_layer<LayerNorm>(*this, at, "input_layernorm", config.hidden, norm_of(config));
   mlp_norm_ =

@@ -2,12 +2,15 @@
 
 #include <ATen/core/Tensor.h>
 
+#include <bit>
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
 
+#include "core/base/hash.h"
 #include "core/world/context.h"
 #include "engine/module/attachment.h"
 #include "engine/module/parameter.h"
@@ -97,12 +100,23 @@ class Module : public std::enable_shared_from_this<Module> {
   // The parameters of this module have another dtype now.
   virtual void parameters_were_cast(at::ScalarType dtype) { (void)dtype; }
 
+  // Differs where note_options had other values; nothing where there were none.
+  const std::optional<Hash>& options() const { return options_; }
+
   Attachment& attachment() { return attachment_; }
   // named_parameters() of this root, kept so that names can be borrowed until the tree changes.
   const std::vector<NamedParameter>& tree_parameters();
 
  protected:
   virtual Tensors forward(const Tensors& inputs, size_t n_outputs) = 0;
+
+  // Numbers that results depend on beside inputs and parameters, and that are the same on all ranks
+  // which hold parts or copies of this module: ranks compare them as they finish gradients.
+  template <class... T>
+  void note_options(T... values) {
+    if (!options_) options_.emplace();
+    (options_->add(std::bit_cast<uint64_t>(static_cast<double>(values))), ...);
+  }
 
   // For forwards whose outputs are no plain list: the paths of all that they can give.
   void name_outputs(std::vector<std::string> paths);
@@ -123,6 +137,7 @@ class Module : public std::enable_shared_from_this<Module> {
   bool names_outputs_ = false;
   bool is_closed_ = false;
   std::vector<std::string> output_paths_;
+  std::optional<Hash> options_;
   Named<std::shared_ptr<Module>> children_;
   Named<std::shared_ptr<Parameter>> parameters_;
   Named<std::shared_ptr<void>> replaced_;  // attachments of those that others stand for

@@ -34,7 +34,20 @@ void tell_cast(Module& module, at::ScalarType dtype) {
   for (const auto& [name, child] : module.children()) tell_cast(*child, dtype);
 }
 
+void add_options(const Module& module, const std::string& path, Hash& hash) {
+  if (module.options()) hash.add(path).add(module.options()->value());
+  for (const auto& [name, child] : module.children()) {
+    add_options(*child, join_path(path, name), hash);
+  }
+}
+
 }  // namespace
+
+uint32_t options_digest(const Module& root) {
+  Hash hash;
+  add_options(root, "", hash);
+  return hash.folded();
+}
 
 std::vector<NamedParameter> all_parameter_names(const Module& root) {
   std::vector<NamedParameter> result;

@@ -16,6 +16,9 @@ std::vector<NamedParameter> named_parameters(const Module& root);
 // The same with every name that leads to a parameter.
 std::vector<NamedParameter> all_parameter_names(const Module& root);
 
+// Differs where the options of the tree's modules do, or their places in it.
+uint32_t options_digest(const Module& root);
+
 // By path; INVALID_ARGUMENT with near names when there is none.
 std::shared_ptr<Parameter> find_parameter(const Module& root, const std::string& path);
 std::shared_ptr<Module> find_module(const std::shared_ptr<Module>& root, const std::string& path);
