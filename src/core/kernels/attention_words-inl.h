@@ -16,8 +16,7 @@
 #include "core/kernels/attention_tiles.h"
 #include "core/kernels/vector-inl.h"
 
-// Both are of the target that is compiled.
-#undef NXD_INLINE_LAMBDA
+// It is of the target that is compiled.
 #undef NXD_BF16_WORDS
 
 HWY_BEFORE_NAMESPACE();
@@ -38,8 +37,6 @@ static_assert(kTileRows % kTall == 0 && kTileKeys % kPanel == 0 && kTileDims % k
 // A tile's product is a loop of 64 rounds or so. Unrolled, it needs fewer instructions, which
 // counts where the core's other thread has work too.
 #define NXD_UNROLL HWY_UNROLL(4)
-
-#define NXD_INLINE_LAMBDA HWY_ATTR __attribute__((always_inline))
 
 template <class Body, int... kIndex>
 HWY_INLINE void unroll(std::integer_sequence<int, kIndex...>, const Body& body) {

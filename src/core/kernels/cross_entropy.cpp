@@ -45,7 +45,7 @@ void row_sums(const T* x, int64_t cols, float max, double& sum_exp, double& sum)
     Accumulators values(0);
     sweep4(std::min(kSumCols, cols - start), [&](auto part, int64_t i, auto lanes) HWY_ATTR {
       const V v = lanes.load(part_x + i);
-      const V e = lanes.fill(exp_below(hn::Sub(v, shift)), 0);
+      const V e = lanes.fill(exp_below<float>(hn::Sub(v, shift)), 0);
       exps.v[part()] = hn::Add(exps.v[part()], e);
       values.v[part()] = hn::Add(values.v[part()], v);
     });
@@ -93,7 +93,7 @@ HWY_INLINE void backward_row(const RowGradient& row, int64_t cols, const T* x, O
   const V less = set(row.everywhere);
   const V factor = set(row.grad);
   sweep(cols, [&](int64_t i, auto lanes) HWY_ATTR {
-    const V p = exp_below(hn::Sub(hn::Sub(lanes.load(x + i), max), log_sum));
+    const V p = exp_below<Out>(hn::Sub(hn::Sub(lanes.load(x + i), max), log_sum));
     lanes.store(hn::Mul(hn::Sub(p, less), factor), y + i);
   });
   if (row.target < 0) return;

@@ -12,6 +12,7 @@
 #include <hwy/foreach_target.h>
 #include <hwy/highway.h>
 
+#include "core/kernels/two_vectors-inl.h"
 #include "core/kernels/vector-inl.h"
 
 HWY_BEFORE_NAMESPACE();
@@ -26,29 +27,42 @@ HWY_INLINE T* at(void* data, int64_t index) {
   return static_cast<T*>(data) + index;
 }
 
-// sigmoid(x) and 1 - sigmoid(x), each to the last digits: the difference would lose them.
+// sigmoid(x) and its slope, sigmoid(x) (1 - sigmoid(x)), each to the last digits of results of type
+// T: a difference would lose them.
 struct Gate {
-  V open, shut;
+  V open, slope;
 };
+template <class T>
 HWY_INLINE Gate gate_of(V x) {
-  const V e = exp_below(hn::Neg(hn::Abs(x)));
-  const V larger = hn::Div(set(1.0F), hn::Add(set(1.0F), e));
+  const V size = hn::Abs(x);
+  const V e = hn::IfThenZeroElse(hn::Gt(size, set(87.336F)), exp_within<T, true>(size));
+  const V larger = inverse<T>(hn::Add(set(1.0F), e));
   const V smaller = hn::Mul(e, larger);
-  const auto negative = hn::Lt(x, hn::Zero(kD));
-  return {hn::IfThenElse(negative, smaller, larger), hn::IfThenElse(negative, larger, smaller)};
+  return {hn::IfThenElse(hn::Lt(x, hn::Zero(kD)), smaller, larger), hn::Mul(smaller, larger)};
 }
 
-// x sigmoid(y), rounded once less than the product.
-HWY_INLINE V gated(V x, V y) { return hn::Div(x, hn::Add(set(1.0F), exp_of(hn::Neg(y)))); }
-HWY_INLINE V silu_of(V x) { return gated(x, x); }
+// The slope of x sigmoid(x).
+HWY_INLINE V silu_slope(V x, const Gate& gate) { return hn::MulAdd(x, gate.slope, gate.open); }
+
+// x sigmoid(y), rounded once less than the product. Beyond the bounds the exponential is infinite,
+// or 1 all but it.
+template <class T>
+HWY_INLINE V gated(V x, V y) {
+  const V bounded = hn::Max(hn::Min(y, set(87.0F)), set(-88.5F));
+  return quotient<T>(x, hn::Add(set(1.0F), exp_within<T, true>(bounded)));
+}
+template <class T>
+HWY_INLINE V silu_of(V x) {
+  return gated<T>(x, x);
+}
 
 void SwigluForward(nxd_dtype_t dtype, int64_t cols, const void* gate, const void* up, void* out) {
   with_dtype(dtype, [&](auto element) HWY_ATTR {
     using T = decltype(element);
-    sweep(cols, [&](int64_t i, auto lanes) HWY_ATTR {
-      const V g = lanes.load(at<T>(gate, i));
-      const V u = lanes.load(at<T>(up, i));
-      lanes.store(hn::Mul(silu_of(g), u), at<T>(out, i));
+    sweep_two<T>(cols, [&](int64_t i, auto lanes) NXD_INLINE_LAMBDA {
+      const auto y = each([](V g, V u) NXD_INLINE_LAMBDA { return hn::Mul(silu_of<T>(g), u); },
+                          lanes.load(at<T>(gate, i)), lanes.load(at<T>(up, i)));
+      lanes.store(y, at<T>(out, i));
     });
   });
 }
@@ -57,23 +71,27 @@ void SwigluBackward(nxd_dtype_t dtype, int64_t cols, const void* gate, const voi
                     const void* dout, void* dgate, void* dup) {
   with_dtype(dtype, [&](auto element) HWY_ATTR {
     using T = decltype(element);
-    sweep(cols, [&](int64_t i, auto lanes) HWY_ATTR {
-      const V g = lanes.load(at<T>(gate, i));
-      const V u = lanes.load(at<T>(up, i));
-      const V d = lanes.load(at<T>(dout, i));
-      const Gate gate_of_g = gate_of(g);
-      const V slope = hn::MulAdd(hn::Mul(g, gate_of_g.open), gate_of_g.shut, gate_of_g.open);
-      lanes.store(hn::Mul(d, silu_of(g)), at<T>(dup, i));
-      lanes.store(hn::Mul(hn::Mul(d, u), slope), at<T>(dgate, i));
+    sweep_two<T>(cols, [&](int64_t i, auto lanes) NXD_INLINE_LAMBDA {
+      auto g = lanes.load(at<T>(gate, i));
+      auto u = lanes.load(at<T>(up, i));
+      const auto d = lanes.load(at<T>(dout, i));
+      for (int k = 0; k < lanes.kVectors; ++k) {
+        const Gate open = gate_of<T>(g.v[k]);
+        u.v[k] = hn::Mul(hn::Mul(d.v[k], u.v[k]), silu_slope(g.v[k], open));
+        g.v[k] = hn::Mul(d.v[k], hn::Mul(g.v[k], open.open));
+      }
+      lanes.store(g, at<T>(dup, i));
+      lanes.store(u, at<T>(dgate, i));
     });
   });
 }
 
 // The normal distribution's cumulative function, absolute error 2e-7; through the complementary
 // error function's Chebyshev fit of Numerical Recipes (Press et al., 2nd ed., section 6.2).
+template <class T>
 HWY_INLINE V normal_cdf(V x) {
   const V z = hn::Mul(hn::Abs(x), set(0.70710678F));
-  const V t = hn::Div(set(1.0F), hn::MulAdd(set(0.5F), z, set(1.0F)));
+  const V t = inverse<T>(hn::MulAdd(set(0.5F), z, set(1.0F)));
   V p = set(0.17087277F);
   p = hn::MulAdd(p, t, set(-0.82215223F));
   p = hn::MulAdd(p, t, set(1.48851587F));
@@ -84,7 +102,7 @@ HWY_INLINE V normal_cdf(V x) {
   p = hn::MulAdd(p, t, set(0.37409196F));
   p = hn::MulAdd(p, t, set(1.00002368F));
   p = hn::MulAdd(p, t, set(-1.26551223F));
-  const V tail = hn::Mul(hn::Mul(t, set(0.5F)), exp_of(hn::NegMulAdd(z, z, p)));
+  const V tail = hn::Mul(hn::Mul(t, set(0.5F)), exp_below<T>(hn::NegMulAdd(z, z, p)));
   return hn::IfThenElse(hn::Gt(x, hn::Zero(kD)), hn::Sub(set(1.0F), tail), tail);
 }
 
@@ -97,32 +115,31 @@ HWY_INLINE V gelu_tanh_argument(V x) {
                  hn::MulAdd(hn::Mul(x, x), set(2 * kGeluInner * kGeluCubic), set(2 * kGeluInner)));
 }
 
+template <class T>
 HWY_INLINE V activate(Activation activation, V x) {
   switch (activation) {
-    case Activation::kGeluErf: return hn::Mul(x, normal_cdf(x));
-    case Activation::kGeluTanh: return gated(x, gelu_tanh_argument(x));
-    case Activation::kSilu: return silu_of(x);
+    case Activation::kGeluErf: return hn::Mul(x, normal_cdf<T>(x));
+    case Activation::kGeluTanh: return gated<T>(x, gelu_tanh_argument(x));
+    case Activation::kSilu: return silu_of<T>(x);
     default: return hn::IfThenElse(hn::Le(x, hn::Zero(kD)), hn::Zero(kD), x);
   }
 }
 
+template <class T>
 HWY_INLINE V activation_gradient(Activation activation, V x, V dy) {
   switch (activation) {
     case Activation::kGeluErf: {
-      const V density = hn::Mul(set(0.39894228F), exp_of(hn::Mul(hn::Mul(x, x), set(-0.5F))));
-      return hn::Mul(hn::MulAdd(x, density, normal_cdf(x)), dy);
+      const V e = exp_below<T>(hn::Mul(hn::Mul(x, x), set(-0.5F)));
+      const V density = hn::Mul(set(0.39894228F), e);
+      return hn::Mul(hn::MulAdd(x, density, normal_cdf<T>(x)), dy);
     }
     case Activation::kGeluTanh: {
-      const Gate gate = gate_of(gelu_tanh_argument(x));
+      const Gate gate = gate_of<T>(gelu_tanh_argument(x));
       const V inner =
           hn::Mul(set(2 * kGeluInner), hn::MulAdd(hn::Mul(x, x), set(3 * kGeluCubic), set(1.0F)));
-      const V steep = hn::Mul(hn::Mul(x, gate.open), gate.shut);
-      return hn::Mul(hn::MulAdd(steep, inner, gate.open), dy);
+      return hn::Mul(hn::MulAdd(hn::Mul(x, gate.slope), inner, gate.open), dy);
     }
-    case Activation::kSilu: {
-      const Gate gate = gate_of(x);
-      return hn::Mul(hn::MulAdd(hn::Mul(x, gate.open), gate.shut, gate.open), dy);
-    }
+    case Activation::kSilu: return hn::Mul(silu_slope(x, gate_of<T>(x)), dy);
     // Where x is not above 0 not even a NaN passes; a NaN in x lets dy through, as in ATen.
     default: return hn::IfThenZeroElse(hn::Le(x, hn::Zero(kD)), dy);
   }
@@ -132,8 +149,10 @@ void ActivationForward(Activation activation, nxd_dtype_t dtype, int64_t n, cons
                        void* y) {
   with_dtype(dtype, [&](auto element) HWY_ATTR {
     using T = decltype(element);
-    sweep(n, [&](int64_t i, auto lanes) HWY_ATTR {
-      lanes.store(activate(activation, lanes.load(at<T>(x, i))), at<T>(y, i));
+    sweep_two<T>(n, [&](int64_t i, auto lanes) NXD_INLINE_LAMBDA {
+      const auto out = each([&](V in) NXD_INLINE_LAMBDA { return activate<T>(activation, in); },
+                            lanes.load(at<T>(x, i)));
+      lanes.store(out, at<T>(y, i));
     });
   });
 }
@@ -142,9 +161,12 @@ void ActivationBackward(Activation activation, nxd_dtype_t dtype, int64_t n, con
                         const void* dy, void* dx) {
   with_dtype(dtype, [&](auto element) HWY_ATTR {
     using T = decltype(element);
-    sweep(n, [&](int64_t i, auto lanes) HWY_ATTR {
-      const V in = lanes.load(at<T>(x, i));
-      lanes.store(activation_gradient(activation, in, lanes.load(at<T>(dy, i))), at<T>(dx, i));
+    sweep_two<T>(n, [&](int64_t i, auto lanes) NXD_INLINE_LAMBDA {
+      const auto out =
+          each([&](V in, V grad)
+                   NXD_INLINE_LAMBDA { return activation_gradient<T>(activation, in, grad); },
+               lanes.load(at<T>(x, i)), lanes.load(at<T>(dy, i)));
+      lanes.store(out, at<T>(dx, i));
     });
   });
 }

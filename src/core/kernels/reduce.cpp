@@ -13,6 +13,7 @@
 #include <hwy/foreach_target.h>
 #include <hwy/highway.h>
 
+#include "core/kernels/two_vectors-inl.h"
 #include "core/kernels/vector-inl.h"
 
 #ifndef NXD_REDUCE_TYPES
@@ -40,9 +41,8 @@ struct ReduceStreams {
 HWY_BEFORE_NAMESPACE();
 namespace nxd::kernels::HWY_NAMESPACE {
 
-// bf16 elements taken two by two: a vector of them holds the even ones in the lower halves of its
-// words and the odd ones in the upper halves, which is where f32 has them. Widening and narrowing
-// so needs no shuffles. A target whose vectors are one word long takes them one by one.
+// Pairs of bf16 elements, the even ones and the odd ones. A target whose vectors are one word long
+// takes elements one by one.
 struct PairVec {
   V even, odd;
 };
@@ -95,11 +95,8 @@ HWY_INLINE V load_vector(const F16* p) {
 HWY_INLINE V load_vector(const Bf16* p) { return load_full(p); }
 #if HWY_TARGET != HWY_SCALAR
 HWY_INLINE PairVec load_vector(const Bf16Pairs* p) {
-  const hn::Repartition<uint16_t, D> halves;
-  const hn::RebindToUnsigned<D> words;
-  const auto bits = hn::BitCast(words, hn::LoadU(halves, reinterpret_cast<const uint16_t*>(p)));
-  return {hn::BitCast(kD, hn::ShiftLeft<16>(bits)),
-          hn::BitCast(kD, hn::And(bits, hn::Set(words, 0xFFFF0000U)))};
+  const Group<2> group = widened(load_halves(reinterpret_cast<const uint16_t*>(p)));
+  return {group.v[0], group.v[1]};
 }
 #endif
 template <class T>
@@ -142,48 +139,7 @@ HWY_INLINE auto pack(V v, const Bf16*) {
   return hn::TruncateTo(narrow, hn::ShiftRight<16>(rounded_words(v)));
 }
 #if HWY_TARGET != HWY_SCALAR
-// The upper, or the lower, halves of all words of both, those of odd in the upper halves.
-constexpr hn::RebindToUnsigned<D> kWords{};
-constexpr hn::Repartition<uint16_t, D> kHalves{};
-using Words = hn::Vec<hn::RebindToUnsigned<D>>;
-using Halves = hn::Vec<hn::Repartition<uint16_t, D>>;
-#if HWY_TARGET <= HWY_AVX3
-// One masked shuffle each; GCC 12 makes none of Highway's shuffle and blend.
-HWY_INLINE __m512i swapped_where(__mmask64 is_moved, Words moved, Words kept) {
-  const __m512i swap = _mm512_set4_epi32(0x0D0C0F0E, 0x09080B0A, 0x05040706, 0x01000302);
-  return _mm512_mask_shuffle_epi8(kept.raw, is_moved, moved.raw, swap);
-}
-HWY_INLINE Halves upper_halves(Words odd, Words even) {
-  return Halves{swapped_where(0x3333333333333333U, even, odd)};
-}
-HWY_INLINE Halves lower_halves(Words odd, Words even) {
-  return Halves{swapped_where(0xCCCCCCCCCCCCCCCCU, odd, even)};
-}
-#else
-HWY_INLINE Halves upper_halves(Words odd, Words even) {
-  return hn::OddEven(hn::BitCast(kHalves, odd), hn::BitCast(kHalves, hn::ShiftRight<16>(even)));
-}
-HWY_INLINE Halves lower_halves(Words odd, Words even) {
-  return hn::OddEven(hn::BitCast(kHalves, hn::ShiftLeft<16>(odd)), hn::BitCast(kHalves, even));
-}
-#endif
-
-// Rounds all upper halves at once: up, where the lower half is more than the middle, or is the
-// middle and the upper half is odd. A NaN needs no care: those that come from bf16, and those that
-// arithmetic makes, have lower halves of 0 and stay as they are.
-HWY_INLINE auto pack(const PairVec& v, const Bf16Pairs*) {
-  const auto even = hn::BitCast(kWords, v.even);
-  const auto odd = hn::BitCast(kWords, v.odd);
-  const auto upper = upper_halves(odd, even);
-  const auto lower = lower_halves(odd, even);
-  const auto one = hn::Set(kHalves, uint16_t{1});
-  const auto up = hn::Gt(hn::OrAnd(lower, upper, one), hn::Set(kHalves, uint16_t{0x8000}));
-#if HWY_TARGET <= HWY_AVX3
-  return hn::IfThenElse(up, hn::Add(upper, one), upper);
-#else
-  return hn::Sub(upper, hn::VecFromMask(kHalves, up));
-#endif
-}
+HWY_INLINE Halves pack(const PairVec& v, const Bf16Pairs*) { return narrowed(v.even, v.odd); }
 #endif
 template <class T>
 HWY_INLINE VecOf<T> pack(VecOf<T> v, const T*) {
