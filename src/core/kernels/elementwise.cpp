@@ -9,6 +9,7 @@
 
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "core/kernels/elementwise.cpp"
+#include <hwy/cache_control.h>
 #include <hwy/foreach_target.h>
 #include <hwy/highway.h>
 
@@ -56,33 +57,67 @@ HWY_INLINE V silu_of(V x) {
   return gated<T>(x, x);
 }
 
-void SwigluForward(nxd_dtype_t dtype, int64_t cols, const void* gate, const void* up, void* out) {
+// Rows of an operand from one of them on. Processors see where neighbouring lines are read, but not
+// that the next row follows: it is fetched while this one is worked on.
+template <class T>
+struct RowCursor {
+  T* row;
+  int64_t ld;
+  int64_t ahead;  // from an element to that of the next row; 0: there is none
+
+  template <class Operand>
+  RowCursor(const Operand& rows, int64_t r, int64_t count)
+      : row(at<std::remove_const_t<T>>(rows.data, r * rows.ld)),
+        ld(rows.ld),
+        ahead(r + 1 < count ? rows.ld : 0) {}
+  template <class Lanes>
+  HWY_INLINE auto load(const Lanes& lanes, int64_t i) const {
+    constexpr auto kLine = static_cast<int64_t>(64 / sizeof(T));
+    for (int64_t j = 0; j < lanes.kVectors * static_cast<int64_t>(kLanes); j += kLine) {
+      hwy::Prefetch(row + i + j + ahead);
+    }
+    return lanes.load(row + i);
+  }
+};
+
+void SwigluForward(nxd_dtype_t dtype, int64_t rows, int64_t cols, Rows gate, Rows up,
+                   MutableRows out) {
   with_dtype(dtype, [&](auto element) HWY_ATTR {
     using T = decltype(element);
-    sweep_two<T>(cols, [&](int64_t i, auto lanes) NXD_INLINE_LAMBDA {
-      const auto y = each([](V g, V u) NXD_INLINE_LAMBDA { return hn::Mul(silu_of<T>(g), u); },
-                          lanes.load(at<T>(gate, i)), lanes.load(at<T>(up, i)));
-      lanes.store(y, at<T>(out, i));
-    });
+    for (int64_t r = 0; r < rows; ++r) {
+      const RowCursor<const T> g(gate, r, rows), u(up, r, rows);
+      T* y = at<T>(out.data, r * out.ld);
+      sweep_two<T>(cols, [&](int64_t i, auto lanes) NXD_INLINE_LAMBDA {
+        const auto result =
+            each([](V a, V b) NXD_INLINE_LAMBDA { return hn::Mul(silu_of<T>(a), b); },
+                 g.load(lanes, i), u.load(lanes, i));
+        lanes.store(result, y + i);
+      });
+    }
   });
 }
 
-void SwigluBackward(nxd_dtype_t dtype, int64_t cols, const void* gate, const void* up,
-                    const void* dout, void* dgate, void* dup) {
+void SwigluBackward(nxd_dtype_t dtype, int64_t rows, int64_t cols, Rows gate, Rows up, Rows dout,
+                    MutableRows dgate, MutableRows dup) {
   with_dtype(dtype, [&](auto element) HWY_ATTR {
     using T = decltype(element);
-    sweep_two<T>(cols, [&](int64_t i, auto lanes) NXD_INLINE_LAMBDA {
-      auto g = lanes.load(at<T>(gate, i));
-      auto u = lanes.load(at<T>(up, i));
-      const auto d = lanes.load(at<T>(dout, i));
-      for (int k = 0; k < lanes.kVectors; ++k) {
-        const Gate open = gate_of<T>(g.v[k]);
-        u.v[k] = hn::Mul(hn::Mul(d.v[k], u.v[k]), silu_slope(g.v[k], open));
-        g.v[k] = hn::Mul(d.v[k], hn::Mul(g.v[k], open.open));
-      }
-      lanes.store(g, at<T>(dup, i));
-      lanes.store(u, at<T>(dgate, i));
-    });
+    for (int64_t r = 0; r < rows; ++r) {
+      const RowCursor<const T> gates(gate, r, rows), ups(up, r, rows), grads(dout, r, rows);
+      T* dg = at<T>(dgate.data, r * dgate.ld);
+      T* du = at<T>(dup.data, r * dup.ld);
+      sweep_two<T>(cols, [&](int64_t i, auto lanes) NXD_INLINE_LAMBDA {
+        auto g = gates.load(lanes, i);
+        auto u = ups.load(lanes, i);
+        const auto d = grads.load(lanes, i);
+        for (int k = 0; k < lanes.kVectors; ++k) {
+          const Gate open = gate_of<T>(g.v[k]);
+          u.v[k] = hn::Mul(hn::Mul(d.v[k], u.v[k]), silu_slope(g.v[k], open));
+          g.v[k] = hn::Mul(d.v[k], hn::Mul(g.v[k], open.open));
+        }
+        lanes.store(g, du + i);
+        lanes.store(u, dg + i);
+      });
+    }
   });
 }
 
@@ -273,6 +308,13 @@ struct Array {
   void* operator+(int64_t index) const { return data + index * size; }
 };
 
+Rows from_row(Rows rows, int64_t r, nxd_dtype_t dtype) {
+  return {ConstArray(rows.data, dtype) + r * rows.ld, rows.ld};
+}
+MutableRows from_row(MutableRows rows, int64_t r, nxd_dtype_t dtype) {
+  return {Array(rows.data, dtype) + r * rows.ld, rows.ld};
+}
+
 }  // namespace
 
 void swiglu_forward(nxd_dtype_t dtype, int64_t n, const void* gate, const void* up, void* out) {
@@ -281,7 +323,8 @@ void swiglu_forward(nxd_dtype_t dtype, int64_t n, const void* gate, const void* 
   const ConstArray u(up, dtype);
   const Array o(out, dtype);
   parallel_ranges(n, kExpWork, [&](int64_t begin, int64_t end) {
-    HWY_DYNAMIC_DISPATCH(SwigluForward)(dtype, end - begin, g + begin, u + begin, o + begin);
+    HWY_DYNAMIC_DISPATCH(SwigluForward)
+    (dtype, 1, end - begin, {g + begin, 0}, {u + begin, 0}, {o + begin, 0});
   });
 }
 
@@ -295,38 +338,28 @@ void swiglu_backward(nxd_dtype_t dtype, int64_t n, const void* gate, const void*
   const Array du(dup, dtype);
   parallel_ranges(n, kExpWork, [&](int64_t begin, int64_t end) {
     HWY_DYNAMIC_DISPATCH(SwigluBackward)
-    (dtype, end - begin, g + begin, u + begin, d + begin, dg + begin, du + begin);
+    (dtype, 1, end - begin, {g + begin, 0}, {u + begin, 0}, {d + begin, 0}, {dg + begin, 0},
+     {du + begin, 0});
   });
 }
 
 void swiglu_forward(nxd_dtype_t dtype, int64_t rows, int64_t cols, Rows gate, Rows up,
                     MutableRows out) {
   const PhaseScope phase(NXD_PHASE_ELEMENTWISE);
-  const ConstArray g(gate.data, dtype);
-  const ConstArray u(up.data, dtype);
-  const Array o(out.data, dtype);
   parallel_ranges(rows, cols * kExpWork, [&](int64_t begin, int64_t end) {
-    for (int64_t r = begin; r < end; ++r) {
-      HWY_DYNAMIC_DISPATCH(SwigluForward)
-      (dtype, cols, g + r * gate.ld, u + r * up.ld, o + r * out.ld);
-    }
+    HWY_DYNAMIC_DISPATCH(SwigluForward)
+    (dtype, end - begin, cols, from_row(gate, begin, dtype), from_row(up, begin, dtype),
+     from_row(out, begin, dtype));
   });
 }
 
 void swiglu_backward(nxd_dtype_t dtype, int64_t rows, int64_t cols, Rows gate, Rows up, Rows dout,
                      MutableRows dgate, MutableRows dup) {
   const PhaseScope phase(NXD_PHASE_ELEMENTWISE);
-  const ConstArray g(gate.data, dtype);
-  const ConstArray u(up.data, dtype);
-  const ConstArray d(dout.data, dtype);
-  const Array dg(dgate.data, dtype);
-  const Array du(dup.data, dtype);
   parallel_ranges(rows, cols * kExpWork, [&](int64_t begin, int64_t end) {
-    for (int64_t r = begin; r < end; ++r) {
-      HWY_DYNAMIC_DISPATCH(SwigluBackward)
-      (dtype, cols, g + r * gate.ld, u + r * up.ld, d + r * dout.ld, dg + r * dgate.ld,
-       du + r * dup.ld);
-    }
+    HWY_DYNAMIC_DISPATCH(SwigluBackward)
+    (dtype, end - begin, cols, from_row(gate, begin, dtype), from_row(up, begin, dtype),
+     from_row(dout, begin, dtype), from_row(dgate, begin, dtype), from_row(dup, begin, dtype));
   });
 }
 

@@ -14,6 +14,7 @@
 #include <hwy/foreach_target.h>
 #include <hwy/highway.h>
 
+#include "core/kernels/two_vectors-inl.h"
 #include "core/kernels/vector-inl.h"
 
 #ifndef NXD_KERNELS_NORMS_CPP
@@ -45,7 +46,7 @@ struct NormBackward : NormRows {
   const void* residual_grad;  // null: none
   void* dx;
   float* dweight;  // added to
-  float* dbias;    // added to; null: none
+  float* dbias;    // added to; of a layer norm
 };
 
 }  // namespace
@@ -58,8 +59,10 @@ namespace nxd::kernels::HWY_NAMESPACE {
 template <class T>
 HWY_INLINE float row_sum(const T* x, int64_t cols) {
   Accumulators sums(0);
-  sweep4(cols, [&](auto part, int64_t i, auto lanes)
-                   HWY_ATTR { sums.v[part()] = hn::Add(sums.v[part()], lanes.load(x + i)); });
+  sweep_two_sums<T>(cols, [&](auto part, int64_t i, auto lanes) NXD_INLINE_LAMBDA {
+    const auto v = lanes.load(x + i);
+    for (int k = 0; k < lanes.kVectors; ++k) sums.v[part + k] = hn::Add(sums.v[part + k], v.v[k]);
+  });
   return sums.sum();
 }
 
@@ -68,10 +71,12 @@ template <bool kCentered, class T>
 HWY_INLINE float row_squares(const T* x, int64_t cols, float center) {
   Accumulators sums(0);
   const V c = set(center);
-  sweep4(cols, [&](auto part, int64_t i, auto lanes) HWY_ATTR {
-    const V v = lanes.load(x + i);
-    const V d = kCentered ? lanes.fill(hn::Sub(v, c), 0) : v;
-    sums.v[part()] = hn::MulAdd(d, d, sums.v[part()]);
+  sweep_two_sums<T>(cols, [&](auto part, int64_t i, auto lanes) NXD_INLINE_LAMBDA {
+    const auto v = lanes.load(x + i);
+    for (int k = 0; k < lanes.kVectors; ++k) {
+      const V d = kCentered ? lanes.fill(hn::Sub(v.v[k], c), 0) : v.v[k];
+      sums.v[part + k] = hn::MulAdd(d, d, sums.v[part + k]);
+    }
   });
   return sums.sum();
 }
@@ -79,8 +84,27 @@ HWY_INLINE float row_squares(const T* x, int64_t cols, float center) {
 // x + residual, rounded, into sum.
 template <class T>
 HWY_INLINE void add_row(const T* x, const T* residual, T* sum, int64_t cols) {
-  sweep(cols, [&](int64_t i, auto lanes) HWY_ATTR {
-    lanes.store(hn::Add(lanes.load(x + i), lanes.load(residual + i)), sum + i);
+  sweep_two<T>(cols, [&](int64_t i, auto lanes) NXD_INLINE_LAMBDA {
+    const auto add = [](V a, V b) NXD_INLINE_LAMBDA { return hn::Add(a, b); };
+    lanes.store(each(add, lanes.load(x + i), lanes.load(residual + i)), sum + i);
+  });
+}
+
+// (x - mean) inv weight + bias, with the mean where kCentered and the bias where kBias.
+template <bool kCentered, bool kBias, class T>
+HWY_INLINE void normal_row(const T* x, float mean, float inv, const T* weight, const T* bias, T* y,
+                           int64_t cols) {
+  const V vmean = set(mean);
+  const V vinv = set(inv);
+  sweep_two<T>(cols, [&](int64_t i, auto lanes) NXD_INLINE_LAMBDA {
+    const auto w = lanes.load(weight + i);
+    const auto add = lanes.load((kBias ? bias : weight) + i);
+    auto v = lanes.load(x + i);
+    for (int k = 0; k < lanes.kVectors; ++k) {
+      const V normal = hn::Mul(kCentered ? hn::Sub(v.v[k], vmean) : v.v[k], vinv);
+      v.v[k] = kBias ? hn::MulAdd(normal, w.v[k], add.v[k]) : hn::Mul(normal, w.v[k]);
+    }
+    lanes.store(v, y + i);
   });
 }
 
@@ -102,52 +126,117 @@ void ForwardRows(const NormForward& f) {
         static_cast<float>(1.0 / std::sqrt(static_cast<double>(squares / count) + f.eps));
     if (kCentered) f.mean[r] = mean;
     f.inv[r] = inv;
-    const V vmean = set(mean);
-    const V vinv = set(inv);
     T* y = static_cast<T*>(f.y) + r * f.cols;
-    sweep(f.cols, [&](int64_t i, auto lanes) HWY_ATTR {
-      const V v = lanes.load(x + i);
-      const V normal = hn::Mul(kCentered ? hn::Sub(v, vmean) : v, vinv);
-      const V w = lanes.load(weight + i);
-      lanes.store(bias ? hn::MulAdd(normal, w, lanes.load(bias + i)) : hn::Mul(normal, w), y + i);
-    });
+    if (bias) {
+      normal_row<kCentered, true>(x, mean, inv, weight, bias, y, f.cols);
+    } else {
+      normal_row<kCentered, false>(x, mean, inv, weight, bias, y, f.cols);
+    }
   }
 }
 
 // With n = (x - mean) inv and g = dy weight: dx = inv (g - mean(g) - n mean(g n)); an RMS norm has
-// no mean(g) term.
-template <class T>
-void BackwardRows(const NormBackward& b) {
-  const auto* weight = static_cast<const T*>(b.weight);
-  const auto count = static_cast<float>(b.cols);
-  for (int64_t r = 0; r < b.rows; ++r) {
-    const T* x = static_cast<const T*>(b.x) + r * b.cols;
-    const T* dy = static_cast<const T*>(b.dy) + r * b.cols;
-    T* dx = static_cast<T*>(b.dx) + r * b.cols;
-    const T* past = b.residual_grad ? static_cast<const T*>(b.residual_grad) + r * b.cols : nullptr;
-    const V mean = set(b.mean ? b.mean[r] : 0.0F);
-    const V inv = set(b.inv[r]);
-    Accumulators products(0);
-    Accumulators sums(0);
-    sweep4(b.cols, [&](auto part, int64_t i, auto lanes) HWY_ATTR {
-      const V d = lanes.load(dy + i);
-      const V g = hn::Mul(d, lanes.load(weight + i));
-      const V normal = hn::Mul(hn::Sub(lanes.load(x + i), mean), inv);
-      products.v[part()] = hn::MulAdd(g, normal, products.v[part()]);
-      sums.v[part()] = hn::Add(sums.v[part()], g);
-      lanes.store(hn::MulAdd(d, normal, lanes.load(b.dweight + i)), b.dweight + i);
-      if (b.dbias) lanes.store(hn::Add(d, lanes.load(b.dbias + i)), b.dbias + i);
-    });
-    const V mean_product = set(products.sum() / count);
-    const V mean_sum = set(b.mean ? sums.sum() / count : 0.0F);
-    sweep(b.cols, [&](int64_t i, auto lanes) HWY_ATTR {
-      const V g = hn::Mul(lanes.load(dy + i), lanes.load(weight + i));
-      const V normal = hn::Mul(hn::Sub(lanes.load(x + i), mean), inv);
-      V out = hn::Mul(hn::NegMulAdd(normal, mean_product, hn::Sub(g, mean_sum)), inv);
-      if (past) out = hn::Add(out, lanes.load(past + i));
-      lanes.store(out, dx + i);
-    });
+// no mean(g) term, and no mean. Rows are taken kRows at a time, so that sums over rows go through
+// memory less often.
+template <class T, bool kCentered, int kRows>
+struct RowsBackward {
+  const NormBackward& b;
+  int64_t first;
+  V mean[kRows], inv[kRows];
+  V mean_product[kRows], mean_sum[kRows];
+
+  HWY_INLINE RowsBackward(const NormBackward& all, int64_t row) : b(all), first(row) {
+    for (int r = 0; r < kRows; ++r) {
+      mean[r] = set(kCentered ? b.mean[first + r] : 0.0F);
+      inv[r] = set(b.inv[first + r]);
+    }
   }
+  HWY_INLINE const T* weight() const { return static_cast<const T*>(b.weight); }
+  template <class Element>
+  HWY_INLINE Element* row(Element* data, int r) const {
+    return data + (first + r) * b.cols;
+  }
+  HWY_INLINE V normal(V x, int r) const {
+    return hn::Mul(kCentered ? hn::Sub(x, mean[r]) : x, inv[r]);
+  }
+
+  HWY_INLINE void sum() {
+    const auto count = static_cast<float>(b.cols);
+    V products[kRows][2], sums[kRows][2];
+    for (int r = 0; r < kRows; ++r) {
+      products[r][0] = products[r][1] = sums[r][0] = sums[r][1] = hn::Zero(kD);
+    }
+    const T* x = row(static_cast<const T*>(b.x), 0);
+    const T* dy = row(static_cast<const T*>(b.dy), 0);
+    sweep_two<T>(b.cols, [&](int64_t i, auto lanes) NXD_INLINE_LAMBDA {
+      const auto w = lanes.load(weight() + i);
+      auto dw = lanes.load(b.dweight + i);
+      auto db = lanes.load((kCentered ? b.dbias : b.dweight) + i);
+      for (int r = 0; r < kRows; ++r) {
+        const auto d = lanes.load(dy + r * b.cols + i);
+        const auto v = lanes.load(x + r * b.cols + i);
+        for (int k = 0; k < lanes.kVectors; ++k) {
+          const V g = hn::Mul(d.v[k], w.v[k]);
+          const V n = normal(v.v[k], r);
+          products[r][k] = hn::MulAdd(g, n, products[r][k]);
+          dw.v[k] = hn::MulAdd(d.v[k], n, dw.v[k]);
+          if constexpr (kCentered) {
+            sums[r][k] = hn::Add(sums[r][k], g);
+            db.v[k] = hn::Add(d.v[k], db.v[k]);
+          }
+        }
+      }
+      lanes.store(dw, b.dweight + i);
+      if constexpr (kCentered) lanes.store(db, b.dbias + i);
+    });
+    for (int r = 0; r < kRows; ++r) {
+      mean_product[r] = mean_of(products[r], count);
+      mean_sum[r] = kCentered ? mean_of(sums[r], count) : hn::Zero(kD);
+    }
+  }
+  static HWY_INLINE V mean_of(const V (&sums)[2], float count) {
+    return set(hn::GetLane(hn::SumOfLanes(kD, hn::Add(sums[0], sums[1]))) / count);
+  }
+
+  template <bool kPast>
+  HWY_INLINE void store() const {
+    for (int r = 0; r < kRows; ++r) {
+      const T* x = row(static_cast<const T*>(b.x), r);
+      const T* dy = row(static_cast<const T*>(b.dy), r);
+      const T* past = kPast ? row(static_cast<const T*>(b.residual_grad), r) : x;
+      T* dx = row(static_cast<T*>(b.dx), r);
+      sweep_two<T>(b.cols, [&](int64_t i, auto lanes) NXD_INLINE_LAMBDA {
+        const auto w = lanes.load(weight() + i);
+        const auto d = lanes.load(dy + i);
+        const auto v = lanes.load(x + i);
+        auto out = lanes.load(past + i);
+        for (int k = 0; k < lanes.kVectors; ++k) {
+          const V g = hn::Mul(d.v[k], w.v[k]);
+          const V part = hn::NegMulAdd(normal(v.v[k], r), mean_product[r],
+                                       kCentered ? hn::Sub(g, mean_sum[r]) : g);
+          const V own = hn::Mul(part, inv[r]);
+          out.v[k] = kPast ? hn::Add(own, out.v[k]) : own;
+        }
+        lanes.store(out, dx + i);
+      });
+    }
+  }
+  HWY_INLINE void run() {
+    sum();
+    if (b.residual_grad) {
+      store<true>();
+    } else {
+      store<false>();
+    }
+  }
+};
+
+template <class T, bool kCentered>
+void BackwardRows(const NormBackward& b) {
+  constexpr int kRows = kLanes >= 16 ? 4 : 2;
+  int64_t r = 0;
+  for (; r + kRows <= b.rows; r += kRows) RowsBackward<T, kCentered, kRows>(b, r).run();
+  for (; r < b.rows; ++r) RowsBackward<T, kCentered, 1>(b, r).run();
 }
 
 void Forward(const NormForward& f) {
@@ -162,7 +251,22 @@ void Forward(const NormForward& f) {
 }
 
 void Backward(const NormBackward& b) {
-  with_dtype(b.dtype, [&](auto element) HWY_ATTR { BackwardRows<decltype(element)>(b); });
+  with_dtype(b.dtype, [&](auto element) HWY_ATTR {
+    using T = decltype(element);
+    if (b.mean) {
+      BackwardRows<T, true>(b);
+    } else {
+      BackwardRows<T, false>(b);
+    }
+  });
+}
+
+// Adds sums to total, and clears them.
+void FoldSums(int64_t n, float* sums, double* total) {
+  for (int64_t i = 0; i < n; ++i) {
+    total[i] += static_cast<double>(sums[i]);
+    sums[i] = 0;
+  }
 }
 
 }  // namespace nxd::kernels::HWY_NAMESPACE
@@ -174,6 +278,7 @@ namespace {
 
 HWY_EXPORT(Forward);
 HWY_EXPORT(Backward);
+HWY_EXPORT(FoldSums);
 
 const void* skip(const void* data, int64_t elements, nxd_dtype_t dtype) {
   if (!data) return nullptr;
@@ -215,7 +320,7 @@ void backward_block(const NormBackward& all, int64_t begin, int64_t rows, float*
   if (all.mean) part.mean = all.mean + begin;
   part.inv = all.inv + begin;
   part.dweight = sums;
-  part.dbias = all.dbias ? sums + all.cols : nullptr;
+  part.dbias = all.mean ? sums + all.cols : nullptr;
   HWY_DYNAMIC_DISPATCH(Backward)(part);
 }
 
@@ -223,17 +328,17 @@ void backward_chunk(const NormBackward& all, int64_t chunk, int64_t width, doubl
   Workspace space;
   auto* sums = space.get<float>(static_cast<size_t>(width) * sizeof(float));
   std::fill_n(total, width, 0.0);
+  std::fill_n(sums, width, 0.0F);
   const int64_t end = std::min((chunk + 1) * kChunkRows, all.rows);
   for (int64_t begin = chunk * kChunkRows; begin < end; begin += kBlockRows) {
-    std::fill_n(sums, width, 0.0F);
     backward_block(all, begin, std::min(kBlockRows, end - begin), sums);
-    for (int64_t i = 0; i < width; ++i) total[i] += static_cast<double>(sums[i]);
+    HWY_DYNAMIC_DISPATCH(FoldSums)(width, sums, total);
   }
 }
 
 void backward(const NormBackward& all) {
   const int64_t chunks = (all.rows + kChunkRows - 1) / kChunkRows;
-  const int64_t width = all.dbias ? 2 * all.cols : all.cols;
+  const int64_t width = all.mean ? 2 * all.cols : all.cols;
   Workspace space;
   auto* totals = space.get<double>(static_cast<size_t>(chunks * width) * sizeof(double));
   parallel_ranges(chunks, kChunkRows * all.cols, [&](int64_t begin, int64_t end) {
@@ -244,9 +349,10 @@ void backward(const NormBackward& all) {
   for (int64_t chunk = 1; chunk < chunks; ++chunk) {
     for (int64_t i = 0; i < width; ++i) totals[i] += totals[chunk * width + i];
   }
-  for (int64_t i = 0; i < width; ++i) {
-    float& out = i < all.cols ? all.dweight[i] : all.dbias[i - all.cols];
-    out = chunks > 0 ? static_cast<float>(totals[i]) : 0.0F;
+  const auto total = [&](int64_t i) { return chunks > 0 ? static_cast<float>(totals[i]) : 0.0F; };
+  for (int64_t i = 0; i < all.cols; ++i) {
+    all.dweight[i] = total(i);
+    if (all.dbias) all.dbias[i] = total(all.cols + i);
   }
 }
 
