@@ -12,6 +12,7 @@
 #include <hwy/foreach_target.h>
 #include <hwy/highway.h>
 
+#include "core/kernels/two_vectors-inl.h"
 #include "core/kernels/vector-inl.h"
 
 HWY_BEFORE_NAMESPACE();
@@ -28,10 +29,13 @@ HWY_INLINE const T* row_of(const LogitShard& shard, int64_t row) {
 template <class T>
 float row_max(const T* x, int64_t cols) {
   Accumulators largest(-HUGE_VALF);
-  sweep4(cols, [&](auto part, int64_t i, auto lanes) HWY_ATTR {
-    // NaN compares as not greater, so it is passed over.
-    const V v = lanes.fill(lanes.load(x + i), -HUGE_VALF);
-    largest.v[part()] = hn::IfThenElse(hn::Gt(v, largest.v[part()]), v, largest.v[part()]);
+  sweep_two_sums<T>(cols, [&](auto part, int64_t i, auto lanes) NXD_INLINE_LAMBDA {
+    const auto group = lanes.load(x + i);
+    for (int k = 0; k < lanes.kVectors; ++k) {
+      // NaN compares as not greater, so it is passed over.
+      const V v = lanes.fill(group.v[k], -HUGE_VALF), so_far = largest.v[part + k];
+      largest.v[part + k] = hn::IfThenElse(hn::Gt(v, so_far), v, so_far);
+    }
   });
   return largest.max();
 }
@@ -43,11 +47,14 @@ void row_sums(const T* x, int64_t cols, float max, double& sum_exp, double& sum)
     const T* part_x = x + start;
     Accumulators exps(0);
     Accumulators values(0);
-    sweep4(std::min(kSumCols, cols - start), [&](auto part, int64_t i, auto lanes) HWY_ATTR {
-      const V v = lanes.load(part_x + i);
-      const V e = lanes.fill(exp_below<float>(hn::Sub(v, shift)), 0);
-      exps.v[part()] = hn::Add(exps.v[part()], e);
-      values.v[part()] = hn::Add(values.v[part()], v);
+    const int64_t count = std::min(kSumCols, cols - start);
+    sweep_two_sums<T>(count, [&](auto part, int64_t i, auto lanes) NXD_INLINE_LAMBDA {
+      const auto v = lanes.load(part_x + i);
+      for (int k = 0; k < lanes.kVectors; ++k) {
+        const V e = lanes.fill(exp_below<float>(hn::Sub(v.v[k], shift)), 0);
+        exps.v[part + k] = hn::Add(exps.v[part + k], e);
+        values.v[part + k] = hn::Add(values.v[part + k], v.v[k]);
+      }
     });
     sum_exp += static_cast<double>(exps.sum());
     sum += static_cast<double>(values.sum());
@@ -92,9 +99,12 @@ HWY_INLINE void backward_row(const RowGradient& row, int64_t cols, const T* x, O
   const V log_sum = set(row.log_sum);
   const V less = set(row.everywhere);
   const V factor = set(row.grad);
-  sweep(cols, [&](int64_t i, auto lanes) HWY_ATTR {
-    const V p = exp_below<Out>(hn::Sub(hn::Sub(lanes.load(x + i), max), log_sum));
-    lanes.store(hn::Mul(hn::Sub(p, less), factor), y + i);
+  sweep_two<T>(cols, [&](int64_t i, auto lanes) NXD_INLINE_LAMBDA {
+    const auto gradient = [&](V v) NXD_INLINE_LAMBDA {
+      const V p = exp_below<Out>(hn::Sub(hn::Sub(v, max), log_sum));
+      return hn::Mul(hn::Sub(p, less), factor);
+    };
+    lanes.store(each(gradient, lanes.load(x + i)), y + i);
   });
   if (row.target < 0) return;
   // 1 - p as a difference of exponentials, where p is all but 1, keeps its leading digits.

@@ -206,22 +206,33 @@ void ActivationBackward(Activation activation, nxd_dtype_t dtype, int64_t n, con
   });
 }
 
-// One head at one position; sign -1 rotates back.
-void RopeHead(nxd_dtype_t dtype, int64_t half, int64_t head_dim, const void* in, void* out,
-              const float* cos, const float* sin, float sign) {
-  with_dtype(dtype, [&](auto element) HWY_ATTR {
+// The heads at one position; sign -1 rotates back.
+void RopeHeads(const RopeArgs& args, const void* in, void* out, const float* cos,
+               const float* sin) {
+  const int64_t half = args.rotary_dim / 2;
+  const V sign = set(args.inverse ? -1.0F : 1.0F);
+  with_dtype(args.dtype, [&](auto element) HWY_ATTR {
     using T = decltype(element);
-    sweep(half, [&](int64_t i, auto lanes) HWY_ATTR {
-      const V c = lanes.load(cos + i);
-      const V s = hn::Mul(lanes.load(sin + i), set(sign));
-      const V low = lanes.load(at<T>(in, i));
-      const V high = lanes.load(at<T>(in, i + half));
-      lanes.store(hn::NegMulAdd(high, s, hn::Mul(low, c)), at<T>(out, i));
-      lanes.store(hn::MulAdd(low, s, hn::Mul(high, c)), at<T>(out, i + half));
-    });
-    if (in != out && 2 * half < head_dim) {
-      std::memcpy(at<T>(out, 2 * half), at<T>(in, 2 * half),
-                  static_cast<size_t>(head_dim - 2 * half) * sizeof(T));
+    for (int64_t h = 0; h < args.heads; ++h) {
+      const T* x = at<T>(in, h * args.in_head_stride);
+      T* y = at<T>(out, h * args.out_head_stride);
+      sweep_two<T>(half, [&](int64_t i, auto lanes) NXD_INLINE_LAMBDA {
+        const auto c = lanes.load(cos + i);
+        const auto s = lanes.load(sin + i);
+        auto low = lanes.load(x + i);
+        auto high = lanes.load(x + i + half);
+        for (int k = 0; k < lanes.kVectors; ++k) {
+          const V l = low.v[k], u = high.v[k], turn = hn::Mul(s.v[k], sign);
+          low.v[k] = hn::NegMulAdd(u, turn, hn::Mul(l, c.v[k]));
+          high.v[k] = hn::MulAdd(l, turn, hn::Mul(u, c.v[k]));
+        }
+        lanes.store(low, y + i);
+        lanes.store(high, y + i + half);
+      });
+      if (in != out && args.rotary_dim < args.head_dim) {
+        std::memcpy(y + args.rotary_dim, x + args.rotary_dim,
+                    static_cast<size_t>(args.head_dim - args.rotary_dim) * sizeof(T));
+      }
     }
   });
 }
@@ -244,30 +255,35 @@ void Cast(nxd_dtype_t in_dtype, const void* in, nxd_dtype_t out_dtype, void* out
 void Add(nxd_dtype_t dtype, int64_t n, const void* a, const void* b, void* out) {
   with_dtype(dtype, [&](auto element) HWY_ATTR {
     using T = decltype(element);
-    sweep(n, [&](int64_t i, auto lanes) HWY_ATTR {
-      lanes.store(hn::Add(lanes.load(at<T>(a, i)), lanes.load(at<T>(b, i))), at<T>(out, i));
+    sweep_two<T>(n, [&](int64_t i, auto lanes) NXD_INLINE_LAMBDA {
+      const auto sum = [](V x, V y) NXD_INLINE_LAMBDA { return hn::Add(x, y); };
+      lanes.store(each(sum, lanes.load(at<T>(a, i)), lanes.load(at<T>(b, i))), at<T>(out, i));
     });
   });
 }
 
 void Scale(nxd_dtype_t dtype, int64_t n, const void* x, float factor, void* out) {
+  const V f = set(factor);
   with_dtype(dtype, [&](auto element) HWY_ATTR {
     using T = decltype(element);
-    sweep(n, [&](int64_t i, auto lanes) HWY_ATTR {
-      lanes.store(hn::Mul(lanes.load(at<T>(x, i)), set(factor)), at<T>(out, i));
+    sweep_two<T>(n, [&](int64_t i, auto lanes) NXD_INLINE_LAMBDA {
+      const auto scaled = [&](V v) NXD_INLINE_LAMBDA { return hn::Mul(v, f); };
+      lanes.store(each(scaled, lanes.load(at<T>(x, i))), at<T>(out, i));
     });
   });
 }
 
 void ScaleAdd(nxd_dtype_t x_dtype, nxd_dtype_t y_dtype, int64_t n, const void* x, float factor,
               void* y) {
+  const V f = set(factor);
   with_dtype(x_dtype, [&](auto x_element) HWY_ATTR {
     with_dtype(y_dtype, [&](auto y_element) HWY_ATTR {
       using X = decltype(x_element);
       using Y = decltype(y_element);
-      sweep(n, [&](int64_t i, auto lanes) HWY_ATTR {
-        const V old = lanes.load(at<Y>(static_cast<const void*>(y), i));
-        lanes.store(hn::MulAdd(lanes.load(at<X>(x, i)), set(factor), old), at<Y>(y, i));
+      sweep_two<Y>(n, [&](int64_t i, auto lanes) NXD_INLINE_LAMBDA {
+        const auto sum = [&](V v, V old) NXD_INLINE_LAMBDA { return hn::MulAdd(v, f, old); };
+        const auto old = lanes.load(at<Y>(static_cast<const void*>(y), i));
+        lanes.store(each(sum, lanes.load(at<X>(x, i)), old), at<Y>(y, i));
       });
     });
   });
@@ -284,7 +300,7 @@ HWY_EXPORT(SwigluForward);
 HWY_EXPORT(SwigluBackward);
 HWY_EXPORT(ActivationForward);
 HWY_EXPORT(ActivationBackward);
-HWY_EXPORT(RopeHead);
+HWY_EXPORT(RopeHeads);
 HWY_EXPORT(Cast);
 HWY_EXPORT(Add);
 HWY_EXPORT(Scale);
@@ -395,21 +411,17 @@ void rope(const RopeArgs& args) {
   const ConstArray in(args.in, args.dtype);
   const Array out(args.out, args.dtype);
   const int64_t half = args.rotary_dim / 2;
-  const float sign = args.inverse ? -1.0F : 1.0F;
-  parallel_ranges(
-      args.batch * args.seq, args.heads * args.head_dim, [&](int64_t begin, int64_t end) {
-        for (int64_t token = begin; token < end; ++token) {
-          const int64_t b = token / args.seq;
-          const int64_t s = token % args.seq;
-          for (int64_t h = 0; h < args.heads; ++h) {
-            HWY_DYNAMIC_DISPATCH(RopeHead)
-            (args.dtype, half, args.head_dim,
-             in + (b * args.in_batch_stride + s * args.in_seq_stride + h * args.in_head_stride),
-             out + (b * args.out_batch_stride + s * args.out_seq_stride + h * args.out_head_stride),
-             args.cos + s * half, args.sin + s * half, sign);
-          }
-        }
-      });
+  parallel_ranges(args.batch * args.seq, args.heads * args.head_dim,
+                  [&](int64_t begin, int64_t end) {
+                    for (int64_t token = begin; token < end; ++token) {
+                      const int64_t b = token / args.seq;
+                      const int64_t s = token % args.seq;
+                      HWY_DYNAMIC_DISPATCH(RopeHeads)
+                      (args, in + (b * args.in_batch_stride + s * args.in_seq_stride),
+                       out + (b * args.out_batch_stride + s * args.out_seq_stride),
+                       args.cos + s * half, args.sin + s * half);
+                    }
+                  });
 }
 
 void cast(nxd_dtype_t in_dtype, const void* in, nxd_dtype_t out_dtype, void* out, int64_t n) {
