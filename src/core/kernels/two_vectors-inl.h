@@ -23,7 +23,7 @@ struct Group {
 #if HWY_TARGET != HWY_SCALAR
 // bf16 elements taken two by two: a vector of them holds the even ones in the lower halves of its
 // words and the odd ones in the upper halves, which is where f32 has them. Widening and narrowing
-// so needs no shuffles across lanes.
+// so needs no shuffles across lanes. (Vectors of the scalar target are one word long.)
 constexpr hn::RebindToUnsigned<D> kWords{};
 constexpr hn::Repartition<uint16_t, D> kHalves{};
 using Words = hn::Vec<hn::RebindToUnsigned<D>>;
@@ -88,44 +88,64 @@ HWY_INLINE V with_one_nan(V v) {
   return hn::IfThenElse(hn::IsNaN(v), hn::BitCast(kD, hn::Set(kWords, 0x7FC00000U)), v);
 }
 
-// Loads and stores two full vectors: of an array whose elements are T neighbouring ones if T is
-// float, else the even and the odd elements, also where another array of the sweep is of float.
-template <class T>
-struct TwoVectors {
-  static constexpr int kVectors = 2;
-  static constexpr bool kFull = true;
-  HWY_INLINE Group<2> load(const float* p) const {
-    if constexpr (std::is_same_v<T, float>) return {{load_full(p), load_full(p + kLanes)}};
+// The even and the odd elements of two vectors.
+struct EvenAndOdd {
+  static HWY_INLINE Group<2> load(const float* p) {
     Group<2> group;
     hn::LoadInterleaved2(kD, p, group.v[0], group.v[1]);
     return group;
   }
-  HWY_INLINE Group<2> load(const Bf16* p) const {
-    if constexpr (std::is_same_v<T, float>) return {{load_full(p), load_full(p + kLanes)}};
+  static HWY_INLINE Group<2> load(const Bf16* p) {
     return widened(load_halves(reinterpret_cast<const uint16_t*>(p)));
   }
-  HWY_INLINE void store(const Group<2>& group, float* p) const {
-    if constexpr (std::is_same_v<T, float>) {
-      store_full(group.v[0], p);
-      store_full(group.v[1], p + kLanes);
-    } else {
-      hn::StoreInterleaved2(group.v[0], group.v[1], kD, p);
-    }
+  static HWY_INLINE void store(const Group<2>& group, float* p) {
+    hn::StoreInterleaved2(group.v[0], group.v[1], kD, p);
   }
   // Rounds as to_bf16 does.
-  HWY_INLINE void store(Group<2> group, Bf16* p) const {
-    if constexpr (std::is_same_v<T, float>) {
-      store_full(group.v[0], p);
-      store_full(group.v[1], p + kLanes);
-      return;
-    }
+  static HWY_INLINE void store(Group<2> group, Bf16* p) {
     if (HWY_UNLIKELY(has_nan(group.v[0], group.v[1]))) {
       group = {{with_one_nan(group.v[0]), with_one_nan(group.v[1])}};
     }
     hn::StoreU(narrowed(group.v[0], group.v[1]), kHalves, reinterpret_cast<uint16_t*>(p));
   }
+};
+#endif
+
+// One vector and the next.
+struct Neighbours {
+  template <class T>
+  static HWY_INLINE Group<2> load(const T* p) {
+    return {{load_full(p), load_full(p + kLanes)}};
+  }
+  template <class T>
+  static HWY_INLINE void store(const Group<2>& group, T* p) {
+    store_full(group.v[0], p);
+    store_full(group.v[1], p + kLanes);
+  }
+};
+
+// Loads and stores the elements of two vectors, of any array of a sweep in the same order.
+template <class Order>
+struct TwoVectors {
+  static constexpr int kVectors = 2;
+  template <class T>
+  HWY_INLINE Group<2> load(const T* p) const {
+    return Order::load(p);
+  }
+  template <class T>
+  HWY_INLINE void store(const Group<2>& group, T* p) const {
+    Order::store(group, p);
+  }
   HWY_INLINE V fill(V v, float) const { return v; }
 };
+
+#if HWY_TARGET == HWY_SCALAR
+template <class T>
+using TwoVectorsOf = TwoVectors<Neighbours>;
+#else
+template <class T>
+using TwoVectorsOf =
+    TwoVectors<std::conditional_t<std::is_same_v<T, Bf16>, EvenAndOdd, Neighbours>>;
 #endif
 
 // The same for one vector, through FullLanes or FirstLanes.
@@ -156,14 +176,12 @@ HWY_INLINE Group<kCount> each(const Function& function, const Group<kCount>& fir
 }
 
 // body(index, lanes) for 0 ... n, two vectors at a time while there are as many. T: the elements of
-// most arrays, by which TwoVectors orders them.
+// most arrays, by which two vectors are ordered.
 template <class T, class Body>
 HWY_INLINE void sweep_two(int64_t n, const Body& body) {
   constexpr auto kStep = static_cast<int64_t>(kLanes);
   int64_t i = 0;
-#if HWY_TARGET != HWY_SCALAR
-  for (; i + 2 * kStep <= n; i += 2 * kStep) body(i, TwoVectors<T>{});
-#endif
+  for (; i + 2 * kStep <= n; i += 2 * kStep) body(i, TwoVectorsOf<T>{});
   for (; i + kStep <= n; i += kStep) body(i, OneVector<FullLanes>{});
   if (i < n) body(i, OneVector<FirstLanes>{{static_cast<size_t>(n - i)}});
 }
@@ -174,12 +192,10 @@ template <class T, class Body>
 HWY_INLINE void sweep_two_sums(int64_t n, const Body& body) {
   constexpr auto kStep = static_cast<int64_t>(kLanes);
   int64_t i = 0;
-#if HWY_TARGET != HWY_SCALAR
   for (; i + 4 * kStep <= n; i += 4 * kStep) {
-    body(std::integral_constant<int, 0>{}, i, TwoVectors<T>{});
-    body(std::integral_constant<int, 2>{}, i + 2 * kStep, TwoVectors<T>{});
+    body(std::integral_constant<int, 0>{}, i, TwoVectorsOf<T>{});
+    body(std::integral_constant<int, 2>{}, i + 2 * kStep, TwoVectorsOf<T>{});
   }
-#endif
   for (; i + kStep <= n; i += kStep) {
     body(std::integral_constant<int, 0>{}, i, OneVector<FullLanes>{});
   }

@@ -210,8 +210,7 @@ HWY_INLINE V exp_within(V x) {
   p = hn::MulAdd(p, r, set(4.166839079e-2F));
   p = hn::MulAdd(p, r, set(1.666652040e-1F));
   p = hn::MulAdd(p, r, set(4.999999343e-1F));
-  p = hn::MulAdd(p, r, set(1.0F));
-  p = hn::MulAdd(p, r, set(1.0F));
+  p = hn::Add(hn::MulAdd(p, hn::Mul(r, r), r), set(1.0F));
   return hn::Mul(p, rounded.power());
 }
 
