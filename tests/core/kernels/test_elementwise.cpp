@@ -70,6 +70,56 @@ void exponential_is_accurate(void**) {
   }
 }
 
+// Results in bf16 are all but the nearest numbers, over the whole range; every NaN is the same.
+void bf16_results_are_nearest(void**) {
+  std::vector<Bf16> x, y(65536), dx(65536);
+  for (uint32_t i = 0; i < 65536; ++i) x.push_back({static_cast<uint16_t>(i)});
+  const std::vector<Bf16> ones(65536, to_bf16(1));
+  activation_forward(Activation::kSilu, NXD_DTYPE_BF16, 65536, x.data(), y.data());
+  activation_backward(Activation::kSilu, NXD_DTYPE_BF16, 65536, x.data(), ones.data(), dx.data());
+  for (size_t i = 0; i < 65536; ++i) {
+    const double value = to_float(x[i]);
+    if (std::isnan(value) || value == -INFINITY) {
+      assert_true(y[i].bits == 0x7FC0 && dx[i].bits == 0x7FC0);
+    } else if (std::fabs(value) < 86 && std::fabs(value) > 1e-30) {
+      const double want = value * sigmoid(value), got = to_float(y[i]);
+      assert_true(std::fabs(got - want) <= (0x1p-8 + 1e-4) * std::fabs(want));
+    }
+  }
+}
+
+// Elements are equal wherever they lie in an array: among two vectors, in one, or in the rest.
+void places_change_no_bit(void**) {
+  constexpr int64_t kSize = 1000;
+  for (const nxd_dtype_t dtype : kDtypes) {
+    const Buffer x(dtype, kSize, 1, 6), grad(dtype, kSize, 2);
+    const auto from = [](const Buffer& b, int64_t i) {
+      return static_cast<const char*>(const_cast<Buffer&>(b).data()) +
+             static_cast<size_t>(i) * dtype_size(b.dtype());
+    };
+    for (const auto kind : {Activation::kGeluErf, Activation::kGeluTanh, Activation::kSilu}) {
+      Buffer y(dtype, kSize), dx(dtype, kSize);
+      activation_forward(kind, dtype, kSize, from(x, 0), y.data());
+      activation_backward(kind, dtype, kSize, from(x, 0), from(grad, 0), dx.data());
+      for (int64_t i = 0; i < kSize; i += 37) {
+        Buffer one(dtype, 1), slope(dtype, 1);
+        activation_forward(kind, dtype, 1, from(x, i), one.data());
+        activation_backward(kind, dtype, 1, from(x, i), from(grad, i), slope.data());
+        assert_true(one[0] == y[i] && slope[0] == dx[i]);
+      }
+    }
+    Buffer y(dtype, kSize), dgate(dtype, kSize), dup(dtype, kSize);
+    swiglu_forward(dtype, kSize, from(x, 0), from(grad, 0), y.data());
+    swiglu_backward(dtype, kSize, from(x, 0), from(grad, 0), from(x, 0), dgate.data(), dup.data());
+    for (int64_t i = 0; i < kSize; i += 37) {
+      Buffer one(dtype, 1), dg(dtype, 1), du(dtype, 1);
+      swiglu_forward(dtype, 1, from(x, i), from(grad, i), one.data());
+      swiglu_backward(dtype, 1, from(x, i), from(grad, i), from(x, i), dg.data(), du.data());
+      assert_true(one[0] == y[i] && dg[0] == dgate[i] && du[0] == dup[i]);
+    }
+  }
+}
+
 void special_values(void**) {
   Buffer x(NXD_DTYPE_F32, 6);
   Buffer y(NXD_DTYPE_F32, 6);
@@ -255,9 +305,9 @@ void casts(void**) {
   const uint16_t want[] = {0x3F80, 0x3F82, 0x3F81, 0x3F80, 0x7F80, 0x0000};
   for (size_t i = 0; i < 6; ++i) {
     const auto value = std::bit_cast<float>(bits[i]);
-    std::vector<float> values(17, value);
-    std::vector<Bf16> narrow(17);
-    cast(NXD_DTYPE_F32, values.data(), NXD_DTYPE_BF16, narrow.data(), 17);
+    std::vector<float> values(83, value);
+    std::vector<Bf16> narrow(83);
+    cast(NXD_DTYPE_F32, values.data(), NXD_DTYPE_BF16, narrow.data(), 83);
     for (const Bf16 n : narrow) assert_int_equal(n.bits, want[i]);
     assert_int_equal(to_bf16(value).bits, want[i]);
   }
@@ -292,10 +342,11 @@ void sums_and_scales(void**) {
 
 int main() {
   const CMUnitTest tests[] = {
-      cmocka_unit_test(activations),      cmocka_unit_test(exponential_is_accurate),
-      cmocka_unit_test(special_values),   cmocka_unit_test(swiglu),
-      cmocka_unit_test(rotary_embedding), cmocka_unit_test(casts),
-      cmocka_unit_test(sums_and_scales),
+      cmocka_unit_test(activations),          cmocka_unit_test(exponential_is_accurate),
+      cmocka_unit_test(special_values),       cmocka_unit_test(swiglu),
+      cmocka_unit_test(rotary_embedding),     cmocka_unit_test(casts),
+      cmocka_unit_test(sums_and_scales),      cmocka_unit_test(bf16_results_are_nearest),
+      cmocka_unit_test(places_change_no_bit),
   };
   return cmocka_run_group_tests(tests, nullptr, nullptr);
 }
