@@ -9,7 +9,7 @@
  * data-parallel copies.
  *
  * Built against an installed libnxd, whose place the program remembers:
- *   cc -std=c99 -O2 finetune_hf.c sampling.c text.c -o finetune_hf \
+ *   cc -std=c99 -O2 finetune_hf.c output_directory.c sampling.c text.c -o finetune_hf \
  *     $(pkg-config --cflags --libs nxd) -lm \
  *     -Wl,-rpath,$(pkg-config --variable=libdir nxd) */
 #define _DEFAULT_SOURCE
@@ -22,6 +22,7 @@
 #include <sys/stat.h>
 
 #include "nxd.h"
+#include "output_directory.h"
 #include "sampling.h"
 #include "text.h"
 
@@ -108,6 +109,7 @@ static int open_rank(rank_t* r, const arguments_t* a) {
   parallel.tensor_parallel_size = a->tp;
   TRY(nxd_context_create(NULL, &r->ctx));
   TRY(nxd_context_get_rank(r->ctx, &r->rank));
+  if (!make_output_directory(r->ctx, a->out)) return 0;
   TRY(nxd_init_model_parallel(r->ctx, &parallel));
   TRY(nxd_parallel_get_group(r->ctx, NXD_AXIS_DATA, &r->data_group));
   TRY(nxd_group_get_size(r->data_group, &r->copies));
@@ -215,13 +217,7 @@ static int copy_other_files(const char* from, const char* to) {
 
 static int write_directory(rank_t* r, const arguments_t* a) {
   char path[kPathRoom];
-  if (r->rank == 0) {
-    if (mkdir(a->out, 0777) != 0 && errno != EEXIST) {
-      fprintf(stderr, "finetune_hf: cannot create %s: %s\n", a->out, strerror(errno));
-      return 0;
-    }
-    if (!copy_other_files(a->model, a->out)) return 0;
-  }
+  if (r->rank == 0 && !copy_other_files(a->model, a->out)) return 0;
   snprintf(path, sizeof path, "%s/model.safetensors", a->out);
   TRY(nxd_module_save_safetensors(r->model, path)); /* written by rank 0, whole */
   if (r->rank == 0) printf("wrote %s\n", a->out);

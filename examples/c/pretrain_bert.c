@@ -15,7 +15,7 @@
  * Face's BertForPreTraining loads: config.json and model.safetensors.
  *
  * Built against an installed libnxd, whose place the program remembers:
- *   cc -std=c99 -O2 pretrain_bert.c sampling.c text.c -o pretrain_bert \
+ *   cc -std=c99 -O2 pretrain_bert.c output_directory.c sampling.c text.c -o pretrain_bert \
  *     $(pkg-config --cflags --libs nxd) -lm \
  *     -Wl,-rpath,$(pkg-config --variable=libdir nxd) */
 #define _POSIX_C_SOURCE 200809L
@@ -24,9 +24,9 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/stat.h>
 
 #include "nxd.h"
+#include "output_directory.h"
 #include "sampling.h"
 #include "text.h"
 
@@ -223,6 +223,7 @@ static int open_rank(rank_t* r, const arguments_t* a) {
   model.sequence_parallel = a->sequence_parallel;
   TRY(nxd_context_create(&context, &r->ctx));
   TRY(nxd_context_get_rank(r->ctx, &r->rank));
+  if (a->out && !make_output_directory(r->ctx, a->out)) return 0;
   TRY(nxd_init_model_parallel(r->ctx, &parallel));
   TRY(nxd_parallel_get_group(r->ctx, NXD_AXIS_DATA, &r->data_group));
   TRY(nxd_group_get_size(r->data_group, &r->copies));
@@ -376,8 +377,7 @@ static int write_directory(rank_t* r, const arguments_t* a) {
   char path[4096];
   if (r->rank == 0) {
     snprintf(path, sizeof path, "%s/config.json", a->out);
-    const int made = mkdir(a->out, 0777) == 0 || errno == EEXIST;
-    FILE* file = made ? fopen(path, "wb") : NULL;
+    FILE* file = fopen(path, "wb");
     int good = file && fputs(r->config, file) >= 0;
     if (file && fclose(file) != 0) good = 0; /* a full disk shows here at the latest */
     if (!good) {

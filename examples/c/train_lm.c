@@ -15,20 +15,19 @@
  * OUT/checkpoints, while it trains on, and ends with a few lines that the model wrote.
  *
  * Built against an installed libnxd, whose place the program remembers:
- *   cc -std=c99 -O2 train_lm.c loss_plot.c run_checkpoints.c sampling.c text.c -o train_lm \
- *     $(pkg-config --cflags --libs nxd) -lm \
+ *   cc -std=c99 -O2 train_lm.c loss_plot.c output_directory.c run_checkpoints.c sampling.c \
+ *     text.c -o train_lm $(pkg-config --cflags --libs nxd) -lm \
  *     -Wl,-rpath,$(pkg-config --variable=libdir nxd) */
 #define _POSIX_C_SOURCE 200809L
-#include <errno.h>
 #include <getopt.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/stat.h>
 #include <time.h>
 
 #include "loss_plot.h"
 #include "nxd.h"
+#include "output_directory.h"
 #include "run_checkpoints.h"
 #include "sampling.h"
 #include "text.h"
@@ -319,6 +318,7 @@ static int open_rank(rank_t* r, const arguments_t* a) {
   TRY(nxd_context_create(&context, &r->ctx));
   TRY(nxd_context_get_rank(r->ctx, &r->rank));
   TRY(nxd_context_get_size(r->ctx, &r->size));
+  if (!make_output_directory(r->ctx, a->out)) return 0;
   nxd_parallel_options_t parallel = NXD_PARALLEL_OPTIONS_INIT;
   parallel.tensor_parallel_size = a->tp;
   parallel.pipeline_parallel_size = a->pp;
@@ -488,10 +488,6 @@ static int writes_bytes(const rank_t* r, const arguments_t* a) {
 /* Rank 0's files and the model's own words. */
 static int finish(rank_t* r, const arguments_t* a) {
   if (r->rank == 0) {
-    if (mkdir(a->out, 0777) != 0 && errno != EEXIST) {
-      fprintf(stderr, "train_lm: cannot create %s: %s\n", a->out, strerror(errno));
-      return 0;
-    }
     if (!write_loss_plot(a->out, r->losses, r->end)) return 0;
     printf("wrote %s/loss.svg and %s/loss.csv\n", a->out, a->out);
   }

@@ -54,6 +54,17 @@ mkdir "$work/gpt2_tiny/runs"
 cc -shared -fPIC "$1/tests/scripts/no_entry_types.c" -o "$work/no_entry_types.so" -ldl
 LD_PRELOAD=$work/no_entry_types.so tune "$work/gpt2_tiny" "$work/gpt2_tiny-4" --text "$work/text" --tp 1 --steps 1
 [[ -e $work/gpt2_tiny-4/tokenizer.json && ! -e $work/gpt2_tiny-4/runs ]]
+# The directory and its parents are made before the first step; one that cannot be made fails there.
+tune "$work/gpt2_tiny" "$work/new/parents/out" --text "$work/text" --steps 1
+[[ -e $work/new/parents/out/model.safetensors ]]
+if "$program" --model "$work/gpt2_tiny" --text "$work/text" --tp 2 --out "$work/text/out" > "$work/log" 2>&1; then
+  echo "wrote below a file"
+  exit 1
+fi
+if ! grep -q "cannot write to the directory $work/text/out: Not a directory" "$work/log" || grep -q "^step" "$work/log"; then
+  cat "$work/log"
+  exit 1
+fi
 if "$program" --model "$work/gpt2_tiny" --text "$work/text" > "$work/log" 2>&1; then echo "ran without --out"; exit 1; fi
 grep -q "^usage: finetune_hf" "$work/log"
 # Half a rank is none.

@@ -26,7 +26,7 @@ train() { # NAME OPTIONS...
 tiny=(--config "$oracle/config.json" --vocab 253)
 train alone "${tiny[@]}" --text "$work/text"
 train split "${tiny[@]}" --data "$work/ids.u16" --tp 2
-train copies "${tiny[@]}" --text "$work/text" --tp 2 --dp 2 --zero1 --sequence-parallel --out "$work/out"
+train copies "${tiny[@]}" --text "$work/text" --tp 2 --dp 2 --zero1 --sequence-parallel --out "$work/new/parents/out"
 # Sizes of its own, and dropout.
 train sizes --text "$work/text" --tp 2 --hidden 32 --heads 2 --layers 1 --intermediate 64 --dtype autocast
 python3 - "$work" "$oracle" <<'PY'
@@ -57,10 +57,19 @@ def state(name):
 if (of_one, of_copies) != (False, True) or not whole <= 2 * share <= 1.05 * whole:
     sys.exit(f"rank 0 keeps {whole} bytes of state, and {share} where two copies share it by ZeRO-1")
 print(f"rank 0 keeps {whole} bytes of state, {share} with ZeRO-1 over 2 copies")
-if header(f"{work}/out") != header(oracle):
+if header(f"{work}/new/parents/out") != header(oracle):
     sys.exit("the tensors have other names, shapes or dtypes than Hugging Face's")
 PY
-cmp "$oracle/config.json" "$work/out/config.json"
+cmp "$oracle/config.json" "$work/new/parents/out/config.json"
+# A directory that cannot be made fails before the first step.
+if "$program" --text "$work/text" --tp 2 --steps 1 --out "$work/text/out" > "$work/log" 2>&1; then
+  echo "wrote below a file"
+  exit 1
+fi
+if ! grep -q "cannot write to the directory $work/text/out: Not a directory" "$work/log" || grep -q "^step" "$work/log"; then
+  cat "$work/log"
+  exit 1
+fi
 if "$program" --text a --data b > "$work/log" 2>&1; then echo "took two corpora"; exit 1; fi
 grep -q "^usage: pretrain_bert" "$work/log"
 if "$program" --text "$work/text" --batch 3 --dp 2 > "$work/log" 2>&1; then echo "took 3 rows for 2 copies"; exit 1; fi

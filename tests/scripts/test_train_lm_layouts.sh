@@ -32,6 +32,24 @@ sed 's/"vocab_size": [0-9]*/"vocab_size": 300/' "$1/tests/oracles/llama_tiny/con
 timeout 300 "$program" --config "$work/config.json" --tp 1 --steps 1 --seq 32 --text "$work/text" --out "$work/wide" \
   > "$work/log" 2>&1 || { cat "$work/log"; exit 1; }
 
+
+# The directory and its parents are made before the first step; a name that cannot be one fails there, on
+# all ranks.
+small=(--tp 1 --hidden 48 --layers 1 --heads 6 --kv-heads 3 --intermediate 48 --seq 32 --batch 2 --text "$work/text")
+timeout 300 "$program" "${small[@]}" --steps 1 --sample 0 --out "$work/new/parents/out" --save "$work/new.safetensors" \
+  > "$work/log" 2>&1 || { cat "$work/log"; exit 1; }
+[[ -s $work/new/parents/out/loss.csv && -s $work/new.safetensors ]]
+for name in text text/below; do
+  if timeout 300 "$program" "${small[@]}" --tp 2 --heads 4 --kv-heads 2 --steps 1 --out "$work/$name" > "$work/log" 2>&1; then
+    echo "wrote to a directory $name, which is a file"
+    exit 1
+  fi
+  if ! grep -q "cannot write to the directory $work/$name: Not a directory" "$work/log" || grep -q "^step" "$work/log"; then
+    cat "$work/log"
+    exit 1
+  fi
+done
+
 train whole --tp 1 --microbatches 4
 train two --tp 1 --pp 2 --microbatches 4
 train three --tp 1 --pp 3 --microbatches 4
