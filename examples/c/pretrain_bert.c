@@ -20,6 +20,7 @@
  *     -Wl,-rpath,$(pkg-config --variable=libdir nxd) */
 #define _POSIX_C_SOURCE 200809L
 #include <errno.h>
+#include <float.h>
 #include <getopt.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -129,7 +130,7 @@ static int read_arguments(arguments_t* a, int argc, char** argv) {
                 {"sep", &a->sep, 0, NULL},
                 {"mask", &a->mask, 0, NULL},
                 {"seed", &a->seed, 0, NULL},
-                {"lr", &a->learning_rate, 0, NULL},
+                {"lr", &a->learning_rate, DBL_MIN, NULL},
                 {"text", NULL, 0, &a->text},
                 {"data", NULL, 0, &a->data},
                 {"config", NULL, 0, &a->config},

@@ -107,7 +107,7 @@ typedef struct {
   const char* name;
   int* narrow;
   int64_t* wide;
-  double* real;
+  double* real; /* above the least number, not at it */
   const char** words;
   double least;
 } place_t;
@@ -115,11 +115,12 @@ typedef struct {
 static int store(const place_t* place, const char* value) {
   char* end = NULL;
   const double number = place->words ? 0 : strtod(value, &end);
+  const int is_enough = place->real ? number > place->least : number >= place->least;
   if (place->words) {
     *place->words = value;
-  } else if (!*value || *end || !(number >= place->least && number <= 1e9)) {
-    fprintf(stderr, "train_lm: --%s: expected a number of at least %g, got %s\n", place->name,
-            place->least, value);
+  } else if (!*value || *end || !(is_enough && number <= 1e9)) {
+    fprintf(stderr, "train_lm: --%s: expected a number %s %g, got %s\n", place->name,
+            place->real ? "above" : "of at least", place->least, value);
     return 0;
   }
   if (place->narrow) *place->narrow = (int)number;

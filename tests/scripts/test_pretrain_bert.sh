@@ -70,7 +70,18 @@ if ! grep -q "cannot write to the directory $work/text/out: Not a directory" "$w
   cat "$work/log"
   exit 1
 fi
-if "$program" --text a --data b > "$work/log" 2>&1; then echo "took two corpora"; exit 1; fi
-grep -q "^usage: pretrain_bert" "$work/log"
+# refuses OPTIONS...: arguments that are wrong.
+refuses() {
+  local status=0
+  timeout 300 "$program" "$@" > "$work/log" 2>&1 || status=$?
+  if [[ $status != 2 ]] || ! grep -q "^usage: pretrain_bert" "$work/log"; then
+    echo "$*: expected status 2 and the usage, got $status and:"
+    cat "$work/log"
+    exit 1
+  fi
+}
+refuses --text a --data b
+# A rate of 0 would be the library's own one.
+for rate in 0 -1 nan; do refuses --text "$work/text" --steps 1 --lr "$rate"; done
 if "$program" --text "$work/text" --batch 3 --dp 2 > "$work/log" 2>&1; then echo "took 3 rows for 2 copies"; exit 1; fi
 grep -q "expected a multiple of the 2 copies, got 3" "$work/log"
