@@ -80,7 +80,8 @@ static int read_arguments(arguments_t* a, int argc, char** argv) {
     double value = 0;
     const int is_number = strchr("pdsbql", c) != NULL;
     if (c == '?' || (is_number && !number(optarg, &value))) return 0;
-    if (is_number && c != 'l' && value < 1) return 0; /* a fraction would become 0 */
+    /* A fraction would become 0, and one token has no next one to learn. */
+    if (is_number && c != 'l' && value < (c == 'q' ? 2 : 1)) return 0;
     if (c == 'm') a->model = optarg;
     if (c == 'o') a->out = optarg;
     if (c == 'i') a->ids = optarg;

@@ -67,9 +67,14 @@ if ! grep -q "cannot write to the directory $work/text/out: Not a directory" "$w
 fi
 if "$program" --model "$work/gpt2_tiny" --text "$work/text" > "$work/log" 2>&1; then echo "ran without --out"; exit 1; fi
 grep -q "^usage: finetune_hf" "$work/log"
-# Half a rank is none.
-if "$program" --model "$work/gpt2_tiny" --text "$work/text" --out "$work/half" --tp 0.5 > "$work/log" 2>&1; then
-  echo "took half a rank"
-  exit 1
-fi
-grep -q "^usage: finetune_hf" "$work/log"
+# Half a rank is none, and one token has no next one to learn.
+for wrong in "--tp 0.5" "--seq 1"; do
+  read -ra options <<< "$wrong"
+  status=0
+  "$program" --model "$work/gpt2_tiny" --text "$work/text" --out "$work/wrong" "${options[@]}" > "$work/log" 2>&1 || status=$?
+  if [[ $status != 2 ]] || ! grep -q "^usage: finetune_hf" "$work/log"; then
+    echo "$wrong: expected status 2 and the usage, got $status and:"
+    cat "$work/log"
+    exit 1
+  fi
+done
