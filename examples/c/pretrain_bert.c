@@ -99,7 +99,7 @@ static const arguments_t defaults = {.tp = 1,
                                      .layers = 2,
                                      .heads = 4,
                                      .intermediate = 512,
-                                     .vocabulary = 256,
+                                     .vocabulary = -1,
                                      .cls = -1,
                                      .sep = -1,
                                      .mask = -1,
@@ -153,6 +153,8 @@ static int read_arguments(arguments_t* a, int argc, char** argv) {
     }
     if (!good) return 0;
   }
+  if (a->vocabulary < 0 && a->data) return 0; /* ids of words would serve as [CLS] and others */
+  if (a->vocabulary < 0) a->vocabulary = 256; /* bytes */
   if (a->cls < 0) a->cls = a->vocabulary;
   if (a->sep < 0) a->sep = a->vocabulary + 1;
   if (a->mask < 0) a->mask = a->vocabulary + 2;

@@ -81,6 +81,9 @@ refuses() {
   fi
 }
 refuses --text a --data b
+# How many words a tokenizer has is not known from its ids.
+refuses --data "$work/ids.u16" --steps 1
+refuses --data "$work/ids.u16" --config "$oracle/config.json" --steps 1
 # A rate of 0 would be the library's own one.
 for rate in 0 -1 nan; do refuses --text "$work/text" --steps 1 --lr "$rate"; done
 if "$program" --text "$work/text" --batch 3 --dp 2 > "$work/log" 2>&1; then echo "took 3 rows for 2 copies"; exit 1; fi
