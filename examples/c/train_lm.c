@@ -430,6 +430,7 @@ static int find_start(rank_t* r, const arguments_t* a, int* out_first) {
   *out_first = 0;
   if (!a->resume) return 1;
   if (!run_resume(&r->checkpoints, a->steps, out_first)) return 0;
+  if (r->end < *out_first) r->end = *out_first; /* the curve keeps the steps already made */
   if (r->rank != 0) return 1;
   printf("going on after step %d\n", *out_first);
   fflush(stdout);

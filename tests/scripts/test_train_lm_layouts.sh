@@ -74,6 +74,9 @@ train virtual --tp 1 --pp 2 --virtual 2 --microbatches 4
 train saved --tp 2 --save-every 3 --keep 1 --stop-at 7
 [[ $(ls "$work/saved/checkpoints") == step-000000000006 ]] || { ls -la "$work/saved/checkpoints"; exit 1; }
 cp -r "$work/saved" "$work/moved"
+# To go on to a step before that one keeps the losses so far.
+train saved --tp 2 --resume --stop-at 2
+diff <(head -n 7 "$work/plain/loss.csv") "$work/saved/loss.csv"
 train saved --tp 2 --resume
 cmp "$work/plain/loss.csv" "$work/saved/loss.csv"
 cmp "$work/plain.safetensors" "$work/saved.safetensors"
