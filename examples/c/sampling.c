@@ -75,6 +75,7 @@ nxd_status_t write_sample(const sample_t* s, const char* prompt, char** out_text
   nxd_status_t status =
       text && tokens ? nxd_set_grad_enabled(0, &recorded) : NXD_ERROR_OUT_OF_MEMORY;
   const int is_off = status == NXD_OK;
+  if (status == NXD_OK) status = nxd_module_set_training(s->model, 0);
   if (status == NXD_OK) memcpy(text, prompt, prompt_size);
   for (size_t n = prompt_size; n < size && status == NXD_OK; ++n) {
     /* The last bytes, as many as the model sees at once. */
@@ -88,7 +89,10 @@ nxd_status_t write_sample(const sample_t* s, const char* prompt, char** out_text
     const double u = (double)(random_bits(s->seed ^ 0x5A17u, n) >> 11) * 0x1p-53;
     if (status == NXD_OK) text[n] = (char)draw_token(logits, s->temperature, u);
   }
-  if (is_off) nxd_set_grad_enabled(recorded, NULL);
+  if (is_off) {
+    nxd_set_grad_enabled(recorded, NULL);
+    nxd_module_set_training(s->model, 1);
+  }
   free(tokens);
   if (status == NXD_OK) {
     *out_text = text;

@@ -16,8 +16,8 @@ typedef struct {
   uint64_t seed;
 } sample_t;
 
-/* Lets the model go on from a prompt. All ranks call it and get the same text, prompt included;
- * *out_text is to be freed. */
+/* Lets a model in training go on from a prompt; it draws no dropout meanwhile. All ranks call it
+ * and get the same text, prompt included; *out_text is to be freed. */
 nxd_status_t write_sample(const sample_t* sample, const char* prompt, char** out_text);
 
 #endif

@@ -64,6 +64,20 @@ for name in text text/below; do
   fi
 done
 
+# Words are drawn without dropout: at a rate that changes no weight, those of a model that has none.
+writes() { # NAME OPTIONS...
+  timeout 300 "$program" "${small[@]}" --steps 1 --lr 1e-30 --sample 200 --out "$work/words" "${@:2}" > "$work/log" 2>&1 ||
+    { cat "$work/log"; exit 1; }
+  sed -n '/the model writes/,$p' "$work/log" > "$work/$1.words"
+  (($(wc -c < "$work/$1.words") > 200)) || { cat "$work/log"; exit 1; }
+}
+for dropout in 0.0 0.5; do
+  sed -E -e 's/"vocab_size": [0-9]*/"vocab_size": 256/' -e 's/"initializer_range": [0-9.]*/"initializer_range": 0.5/' \
+    -e "s/(_pdrop\": )[0-9.]*/\1$dropout/" "$1/tests/oracles/gpt2_tiny/config.json" > "$work/$dropout.json"
+  writes "$dropout" --config "$work/$dropout.json"
+done
+cmp "$work/0.0.words" "$work/0.5.words"
+
 train whole --tp 1 --microbatches 4
 train two --tp 1 --pp 2 --microbatches 4
 train three --tp 1 --pp 3 --microbatches 4
