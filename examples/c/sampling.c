@@ -11,21 +11,45 @@ uint64_t random_bits(uint64_t seed, uint64_t draw) {
   return z ^ (z >> 31);
 }
 
-/* Logits over the whole vocabulary behind the last of the tokens. Tokens after them are padding,
- * which a causal model does not see. */
+/* Logits of bytes as f32, without the words that round the vocabulary up to a multiple of ranks. */
+static nxd_status_t copy_logits(nxd_tensor_t* whole, float out_logits[256]) {
+  nxd_op_t *narrow = NULL, *widen = NULL;
+  nxd_tensor_t *bytes = NULL, *wide = NULL;
+  nxd_status_t status = nxd_op_create("aten::narrow", NULL, &narrow);
+  if (status == NXD_OK) status = nxd_op_set_tensor(narrow, "self", whole);
+  if (status == NXD_OK) status = nxd_op_set_int(narrow, "dim", 2);
+  if (status == NXD_OK) status = nxd_op_set_int(narrow, "start", 0);
+  if (status == NXD_OK) status = nxd_op_set_int(narrow, "length", 256);
+  if (status == NXD_OK) status = nxd_op_run(narrow);
+  if (status == NXD_OK) status = nxd_op_share_tensor(narrow, 0, &bytes);
+  if (status == NXD_OK) status = nxd_op_create("aten::to", "dtype", &widen);
+  if (status == NXD_OK) status = nxd_op_set_tensor(widen, "self", bytes);
+  if (status == NXD_OK) status = nxd_op_set_dtype(widen, "dtype", NXD_DTYPE_F32);
+  if (status == NXD_OK) status = nxd_op_run(widen);
+  if (status == NXD_OK) status = nxd_op_share_tensor(widen, 0, &wide);
+  if (status == NXD_OK) status = nxd_tensor_copy_to_host(wide, out_logits, 256 * sizeof(float));
+  nxd_op_destroy(widen);
+  nxd_op_destroy(narrow);
+  nxd_tensor_destroy(wide);
+  nxd_tensor_destroy(bytes);
+  return status;
+}
+
+/* Logits of all bytes behind the last of the tokens. Tokens after them are padding, which a causal
+ * model does not see. */
 static nxd_status_t last_logits(const sample_t* s, const int64_t* tokens, int64_t count,
                                 float out_logits[256]) {
   const int64_t shape[2] = {1, s->window};
   const int64_t last[1] = {count - 1};
   const int64_t one[1] = {1};
-  nxd_tensor_t *ids = NULL, *parts = NULL, *row = NULL, *whole = NULL, *wide = NULL, *index = NULL;
+  nxd_tensor_t *ids = NULL, *parts = NULL, *row = NULL, *whole = NULL, *index = NULL;
   nxd_status_t status = nxd_tensor_from_data(tokens, (size_t)s->window * sizeof *tokens, shape, 2,
                                              NXD_DTYPE_I64, &ids);
   if (status == NXD_OK) status = nxd_module_forward(s->model, &ids, 1, &parts, 1);
   if (status == NXD_OK) {
     status = nxd_tensor_from_data(last, sizeof last, one, 1, NXD_DTYPE_I64, &index);
   }
-  nxd_op_t *select = NULL, *widen = NULL;
+  nxd_op_t* select = NULL;
   if (status == NXD_OK) status = nxd_op_create("aten::index_select", NULL, &select);
   if (status == NXD_OK) status = nxd_op_set_tensor(select, "self", parts);
   if (status == NXD_OK) status = nxd_op_set_int(select, "dim", 1);
@@ -33,15 +57,8 @@ static nxd_status_t last_logits(const sample_t* s, const int64_t* tokens, int64_
   if (status == NXD_OK) status = nxd_op_run(select);
   if (status == NXD_OK) status = nxd_op_share_tensor(select, 0, &row);
   if (status == NXD_OK) status = nxd_gather_from_tensor_region(s->ctx, row, &whole);
-  if (status == NXD_OK) status = nxd_op_create("aten::to", "dtype", &widen);
-  if (status == NXD_OK) status = nxd_op_set_tensor(widen, "self", whole);
-  if (status == NXD_OK) status = nxd_op_set_dtype(widen, "dtype", NXD_DTYPE_F32);
-  if (status == NXD_OK) status = nxd_op_run(widen);
-  if (status == NXD_OK) status = nxd_op_share_tensor(widen, 0, &wide);
-  if (status == NXD_OK) status = nxd_tensor_copy_to_host(wide, out_logits, 256 * sizeof(float));
-  nxd_op_destroy(widen);
+  if (status == NXD_OK) status = copy_logits(whole, out_logits);
   nxd_op_destroy(select);
-  nxd_tensor_destroy(wide);
   nxd_tensor_destroy(whole);
   nxd_tensor_destroy(row);
   nxd_tensor_destroy(index);
