@@ -66,10 +66,8 @@ if "$program" --text "$work/text" --tp 2 --steps 1 --out "$work/text/out" > "$wo
   echo "wrote below a file"
   exit 1
 fi
-if ! grep -q "cannot write to the directory $work/text/out: Not a directory" "$work/log" || grep -q "^step" "$work/log"; then
-  cat "$work/log"
-  exit 1
-fi
+grep -q "cannot write to the directory $work/text/out: Not a directory" "$work/log" || { cat "$work/log"; exit 1; }
+if grep "^step" "$work/log"; then exit 1; fi
 # refuses OPTIONS...: arguments that are wrong.
 refuses() {
   local status=0

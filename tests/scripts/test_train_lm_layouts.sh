@@ -58,10 +58,8 @@ for name in text text/below; do
     echo "wrote to a directory $name, which is a file"
     exit 1
   fi
-  if ! grep -q "cannot write to the directory $work/$name: Not a directory" "$work/log" || grep -q "^step" "$work/log"; then
-    cat "$work/log"
-    exit 1
-  fi
+  grep -q "cannot write to the directory $work/$name: Not a directory" "$work/log" || { cat "$work/log"; exit 1; }
+  if grep "^step" "$work/log"; then exit 1; fi
 done
 
 # Words are drawn without dropout: at a rate that changes no weight, those of a model that has none.
