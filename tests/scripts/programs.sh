@@ -14,6 +14,8 @@ set_programs() {
   tuned=(finetune_hf --model "$inputs/model" --text "$inputs/text" --tp 2 --steps 4 --batch 2 --seq 16 --lr 3e-3)
   bert=(pretrain_bert --dp 2 --zero1 --data "$inputs/ids.u16" --vocab 128 --hidden 32 --layers 1 --heads 2
     --intermediate 64 --batch 4 --seq 16 --steps 4 --warmup 1)
+  # One step changes nothing: what the model writes tells its first weights, and whether dropout is on.
+  written=(train_lm --tp 1 --text "$inputs/text" --steps 1 --lr 1e-30 --batch 2 --seq 32 --sample 40)
   # With NXD_LONG=1, more layouts and dtypes.
   dtypes=(bf16 autocast bf16-stochastic)
   of_dtype=(train_lm --tp 2 --sequence-parallel "${sizes[@]}" --text "$inputs/text" --sample 0)
@@ -29,6 +31,36 @@ run_program() {
   local out=$1/$2
   shift 2
   program "$@" --out "$out" > "$out.log" 2>&1 || { echo "$*"; cat "$out.log"; exit 1; }
+}
+
+# run_in_new AT OUT NAME OPTION...: run_program, whose directory is to be made in one that is not there either.
+run_in_new() {
+  local at=$1 out=$2
+  shift 2
+  program "$@" --out "$at/new/$out" > "$at/$out.log" 2>&1 || { echo "$*"; cat "$at/$out.log"; exit 1; }
+  mv "$at/new/$out" "$at/$out"
+  rmdir "$at/new"
+}
+
+# rejects_rate AT NAME OPTION...: of 0, which the library would take for its default, and of none.
+rejects_rate() {
+  local at=$1 rate
+  shift
+  for rate in 0 nan; do
+    if program "$@" --lr "$rate" --out "$at/rejected" > "$at/rejected.log" 2>&1; then
+      echo "$1 took a rate of $rate"
+      exit 1
+    fi
+    grep -qi -- "-lr: expected a rate above 0, got $rate" "$at/rejected.log" || { cat "$at/rejected.log"; exit 1; }
+  done
+}
+
+# write_configuration FILE DROPOUT: of a model whose weights are so large that dropout changes its words.
+write_configuration() {
+  cat > "$1" << END
+{"model_type": "gpt2", "vocab_size": 256, "n_positions": 32, "n_embd": 32, "n_layer": 1, "n_head": 2,
+ "initializer_range": 1.0, "resid_pdrop": $2, "embd_pdrop": $2, "attn_pdrop": $2}
+END
 }
 
 # losses_of AT OUT STEPS: the steps and losses that it printed, in AT/OUT.losses.
@@ -69,7 +101,7 @@ state_of() {
 # keep_programs SOURCE_DIR C_EXAMPLES KEPT: runs those in C; what they write is in KEPT/c, their inputs in KEPT.
 keep_programs() {
   local models=$1/tests/oracles in_c=$2 kept=$3 at=$3/c dtype
-  local tensor stages copies tuned bert dtypes of_dtype both known
+  local tensor stages copies tuned bert written dtypes of_dtype both known
   program() { timeout 300 "$in_c/$1" "${@:2}"; }
   mkdir -p "$at" "$kept/model"
   printf 'the cat sat on the mat. %.0s' {1..80} > "$kept/text"
@@ -89,6 +121,9 @@ keep_programs() {
   run_program "$at" bert "${bert[@]}"
   losses_of "$at" bert 4
   state_of "$at" bert
+  write_configuration "$kept/still.json" 0
+  run_program "$at" written "${written[@]}" --config "$kept/still.json"
+  text_of "$at" written
   same_as_mpirun "$at" tensor "${tensor[@]}"
   same_as_mpirun "$at" tuned "${tuned[@]}"
   same_as_mpirun "$at" bert "${bert[@]}"
@@ -104,7 +139,7 @@ keep_programs() {
 # too. The caller defines `program NAME OPTION...`. NXD_LONG=1: more layouts and dtypes.
 compare_programs() {
   local kept=$2 at=$3/programs dtype
-  local tensor stages copies tuned bert dtypes of_dtype both known
+  local tensor stages copies tuned bert written dtypes of_dtype both known
   mkdir -p "$at"
   set_programs "$1" "$kept"
   same_files() { # NAME...
@@ -112,7 +147,7 @@ compare_programs() {
     for file in "$@"; do cmp "$kept/c/$file" "$at/$file"; done
   }
 
-  run_program "$at" tensor "${tensor[@]}"
+  run_in_new "$at" tensor "${tensor[@]}"
   losses_of "$at" tensor 4
   text_of "$at" tensor
   same_files tensor/loss.csv tensor.losses tensor.text
@@ -134,16 +169,26 @@ compare_programs() {
   grep -q "going on after step 3" "$at/copies.log"
   same_files copies/loss.csv
 
-  run_program "$at" tuned "${tuned[@]}"
+  run_in_new "$at" tuned "${tuned[@]}"
   losses_of "$at" tuned 4
   same_files tuned.losses
   diff -r "$kept/c/tuned" "$at/tuned"
 
-  run_program "$at" bert "${bert[@]}"
+  run_in_new "$at" bert "${bert[@]}"
   losses_of "$at" bert 4
   state_of "$at" bert
   same_files bert.losses bert/model.safetensors bert.state
   same_as_mpirun "$at" bert "${bert[@]}"
+
+  # The model writes without dropout.
+  write_configuration "$at/dropout.json" 0.5
+  run_program "$at" written "${written[@]}" --config "$at/dropout.json"
+  text_of "$at" written
+  same_files written.text
+
+  rejects_rate "$at" "${tensor[@]}"
+  rejects_rate "$at" "${tuned[@]}"
+  rejects_rate "$at" "${bert[@]}"
 
   [[ -n ${NXD_LONG:-} ]] || return 0
   for dtype in "${dtypes[@]}"; do

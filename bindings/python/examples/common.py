@@ -10,7 +10,7 @@ import nxd
 
 def read_options(description, defaults, texts=(), flags=(), **choices):
     """Options of a command line: numbers and texts with defaults, texts and flags that may be left
-    out, and choices, of which the first is taken unless another is named."""
+    out, and choices, of which the first is taken unless another is named. One of them is lr."""
     parser = argparse.ArgumentParser(description=description)
     for name, default in defaults.items():
         parser.add_argument("--" + name, type=type(default), default=default)
@@ -20,7 +20,11 @@ def read_options(description, defaults, texts=(), flags=(), **choices):
         parser.add_argument("--" + name, action="store_true")
     for name, known in choices.items():
         parser.add_argument("--" + name, choices=known, default=next(iter(known)))
-    return parser.parse_args()
+    options = parser.parse_args()
+    # The library takes a rate of 0 for its own default.
+    if not options.lr > 0:
+        parser.error(f"--lr: expected a rate above 0, got {options.lr}")
+    return options
 
 
 def read_ids(path, dtype):
@@ -50,6 +54,12 @@ def random_windows(ids, seed, step, copies, batch, length):
     first = (step * copies.size + copies.rank) * batch
     starts = [random_bits(seed, first + row) % (len(ids) - length) for row in range(batch)]
     return np.stack([ids[at:at + length] for at in starts])
+
+
+def make_directory(ctx, path):
+    """By rank 0, with its parents. Before a training: no result of one is lost to a bad path."""
+    if ctx.rank == 0:
+        Path(path).mkdir(parents=True, exist_ok=True)
 
 
 def launch(ranks):

@@ -13,7 +13,7 @@ import sys
 from pathlib import Path
 
 import nxd
-from common import forward_backward, launch, random_windows, read_ids, read_options
+from common import forward_backward, launch, make_directory, random_windows, read_ids, read_options
 
 WEIGHTS = (".safetensors", ".safetensors.index.json", ".bin")
 
@@ -31,7 +31,6 @@ def train(ctx, a, model, corpus):
 
 def write_directory(ctx, model, source, out):
     if ctx.rank == 0:
-        out.mkdir(exist_ok=True)
         for file in source.iterdir():
             if file.is_file() and file.name[0] != "." and not file.name.endswith(WEIGHTS):
                 shutil.copyfile(file, out / file.name)
@@ -52,6 +51,7 @@ def main():
         sys.exit(f"finetune_hf: expected more than {a.seq} ids, got {len(corpus)}")
     with nxd.Context() as ctx:
         ctx.init_model_parallel(tensor_parallel_size=a.tp)
+        make_directory(ctx, a.out)
         model = nxd.Model.from_pretrained(ctx, a.model)
         train(ctx, a, model, corpus)
         write_directory(ctx, model, Path(a.model), Path(a.out))

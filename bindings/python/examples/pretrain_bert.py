@@ -23,7 +23,8 @@ from pathlib import Path
 
 import numpy as np
 import nxd
-from common import forward_backward, launch, random_bits, read_ids, read_options, read_text
+from common import forward_backward, launch, make_directory, random_bits, read_ids, read_options, \
+    read_text
 
 SPECIALS = 3  # of a row: [CLS] and two [SEP]
 DTYPES = {"f32": ("f32", None), "bf16": ("bf16", None), "autocast": ("f32", "bf16")}
@@ -141,13 +142,14 @@ def main():
     config = make_config(a)
     with nxd.Context(seed=a.seed) as ctx:
         ctx.init_model_parallel(tensor_parallel_size=a.tp)
+        if a.out:
+            make_directory(ctx, a.out)
         model = nxd.Model(ctx, config, dtype=DTYPES[a.dtype][0],
                           sequence_parallel=a.sequence_parallel)
         train(ctx, a, model, words)
         if a.out:
             out = Path(a.out)
             if ctx.rank == 0:
-                out.mkdir(exist_ok=True)
                 (out / "config.json").write_text(config)
             model.save_safetensors(out / "model.safetensors")  # written by rank 0, whole
             ctx.master_print(f"wrote {out}")

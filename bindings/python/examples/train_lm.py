@@ -18,8 +18,8 @@ from pathlib import Path
 
 import numpy as np
 import nxd
-from common import autocast, forward_backward, launch, random_bits, random_windows, read_options, \
-    read_text
+from common import autocast, forward_backward, launch, make_directory, random_bits, random_windows, \
+    read_options, read_text
 
 # dtype of the parameters, how those of bf16 are updated, automatic casts
 PRECISIONS = {"f32": ("f32", "master", None), "bf16": ("bf16", "master", None),
@@ -175,14 +175,16 @@ def sample(ctx, model, a, prompt):
 
 def finish(ctx, a, trainer, losses):
     if ctx.rank == 0:
-        Path(a.out).mkdir(exist_ok=True)
         lines = [f"{i + 1},{loss:.6f}\n" for i, loss in enumerate(losses)]
         Path(a.out, "loss.csv").write_text("step,loss\n" + "".join(lines))
     if a.save:
         trainer.trained.save_safetensors(a.save)
     # Generation needs the whole model, and one that knows bytes.
     if a.sample and a.pp == 1 and not a.weights and not a.data:
-        ctx.master_print("the model writes:\n" + sample(ctx, trainer.model, a, b"This License"))
+        trainer.model.train(False)  # without dropout
+        written = sample(ctx, trainer.model, a, b"This License")
+        trainer.model.train()
+        ctx.master_print("the model writes:\n" + written)
 
 
 def main():
@@ -195,6 +197,7 @@ def main():
     if text is not None and len(text) <= a.seq:
         sys.exit(f"train_lm: expected a text of more than {a.seq} bytes, got {len(text)}")
     with nxd.Context(seed=a.seed, timeout_ms=120000) as ctx:
+        make_directory(ctx, a.out)
         trainer = Trainer(ctx, a, text)
         finish(ctx, a, trainer, train(ctx, a, trainer))
 

@@ -162,5 +162,9 @@ func main() {
 		flag.Usage()
 		os.Exit(2)
 	}
+	if err := common.CheckRate(*rate); err != nil {
+		fmt.Fprintln(os.Stderr, "finetune_hf:", err)
+		os.Exit(2)
+	}
 	common.Main("finetune_hf", *tp**dp, run)
 }

@@ -70,7 +70,7 @@ func readArguments() (*arguments, error) {
 	if a.warmup < 0 {
 		a.warmup = a.steps/20 + 1
 	}
-	return a, nil
+	return a, common.CheckRate(a.learningRate)
 }
 
 // makeConfig is a Hugging Face configuration: a file's, or one made of the sizes given.

@@ -90,7 +90,7 @@ func readArguments() (*arguments, error) {
 	if a.stopAt <= 0 || a.stopAt > a.steps {
 		a.stopAt = a.steps
 	}
-	return a, nil
+	return a, common.CheckRate(a.learningRate)
 }
 
 // makeConfig is a Hugging Face configuration: a file's, or one made of the sizes given.
@@ -331,8 +331,14 @@ func (t *trainer) finish(losses []float32) error {
 	if t.sample == 0 || t.pp > 1 || t.weights != "" || t.data != "" {
 		return nil
 	}
+	if err := t.model.SetTraining(false); err != nil { // without dropout
+		return err
+	}
 	text, err := t.write("This License")
 	if err != nil {
+		return err
+	}
+	if err := t.model.SetTraining(true); err != nil {
 		return err
 	}
 	return t.c.Print("the model writes:\n" + text)

@@ -1,6 +1,9 @@
 # Parts that train_lm, finetune_hf and pretrain_bert share: options, corpora, draws, a pass.
 
-"Options of a command line, where --kv-heads 4 gives `kv_heads`; those without a value are flags."
+"""
+Options of a command line, where --kv-heads 4 gives `kv_heads`; those without a value are flags, and one
+of them is `lr`.
+"""
 function read_options(defaults::NamedTuple)
     given, args = Dict{Symbol,Any}(pairs(defaults)), copy(ARGS)
     while !isempty(args)
@@ -12,6 +15,8 @@ function read_options(defaults::NamedTuple)
         was isa Bool || !isempty(args) || error("$option takes a value")
         given[name] = was isa Bool ? true : was isa String ? popfirst!(args) : parse(typeof(was), popfirst!(args))
     end
+    # The library takes a rate of 0 for its own default.
+    given[:lr] > 0 || error("--lr: expected a rate above 0, got $(given[:lr])")
     NamedTuple{keys(defaults)}(Tuple(given[name] for name in keys(defaults)))
 end
 

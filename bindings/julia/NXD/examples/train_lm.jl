@@ -185,8 +185,12 @@ function main()
         end
         o.save == "" || NXD.save(t.trained, o.save)
         # Generation needs the whole model, and one that knows bytes.
-        o.sample > 0 && o.pp == 1 && o.weights == "" && o.data == "" &&
-            master_print(ctx, "the model writes:\n", write_sample(ctx, t.model, "This License"))
+        if o.sample > 0 && o.pp == 1 && o.weights == "" && o.data == ""
+            NXD.training!(t.model, false) # without dropout
+            written = write_sample(ctx, t.model, "This License")
+            NXD.training!(t.model)
+            master_print(ctx, "the model writes:\n", written)
+        end
     end
 end
 

@@ -42,7 +42,7 @@ impl Arguments {
             steps: o.number("--steps", 20)?,
             batch: o.number("--batch", 4)?,
             sequence: o.number("--seq", 32)?,
-            learning_rate: o.number("--lr", 1e-4)?,
+            learning_rate: o.rate(1e-4)?,
         };
         o.done().map(|()| a)
     }

@@ -85,7 +85,7 @@ impl Arguments {
             cls: o.number("--cls", vocabulary)?,
             sep: o.number("--sep", vocabulary + 1)?,
             mask: o.number("--mask", vocabulary + 2)?,
-            learning_rate: o.number("--lr", 1e-3)?,
+            learning_rate: o.rate(1e-3)?,
             seed: o.number("--seed", 1)?,
             text: o.text("--text")?,
             data: o.text("--data")?,

@@ -99,7 +99,7 @@ impl Arguments {
             batch: o.number("--batch", 8)?,
             steps,
             stop_at: o.number("--stop-at", steps)?,
-            learning_rate: o.number("--lr", 2e-3)?,
+            learning_rate: o.rate(2e-3)?,
             seed: o.number("--seed", 1)?,
             sample: o.number("--sample", 400)?,
             save_every: o.number("--save-every", 0)?,
@@ -442,7 +442,9 @@ fn finish(ctx: &Context, a: &Arguments, trainer: &Trainer, losses: &[f32]) -> Re
     }
     // Generation needs the whole model, and one that knows bytes.
     if a.sample > 0 && a.pp == 1 && a.weights.is_none() && a.data.is_none() {
+        trainer.model.set_training(false)?; // without dropout
         let text = sample(ctx, a, &trainer.model, "This License")?;
+        trainer.model.set_training(true)?;
         ctx.master_print(&format!("the model writes:\n{}", text))?;
     }
     Ok(())

@@ -58,6 +58,14 @@ func Shown(step, steps int) bool {
 	return step == 0 || step+1 == steps || steps < 40 || (step+1)%(steps/20) == 0
 }
 
+// CheckRate rejects a rate that is not above 0: the library takes 0 for its own default.
+func CheckRate(rate float64) error {
+	if rate > 0 {
+		return nil
+	}
+	return fmt.Errorf("-lr: expected a rate above 0, got %v", rate)
+}
+
 // ReadIDs is the 16-bit ids of a file, the least byte first.
 func ReadIDs(path string) ([]int64, error) {
 	data, err := os.ReadFile(path)

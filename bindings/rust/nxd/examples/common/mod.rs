@@ -40,6 +40,15 @@ impl Options {
         }
     }
 
+    /// A rate of learning, which the library takes for its own default where it is 0.
+    pub fn rate(&mut self, default: f64) -> Result<f64> {
+        let rate = self.number("--lr", default)?;
+        if rate > 0.0 {
+            return Ok(rate);
+        }
+        Err(Error::user(format!("--lr: expected a rate above 0, got {}", rate)))
+    }
+
     /// One of several values by its name; the first where none is named.
     pub fn choice<T: Copy>(&mut self, name: &str, values: &[(&str, T)]) -> Result<T> {
         match self.text(name)? {
