@@ -15,8 +15,7 @@ loss_of(ctx, w, x, y) = Flux.logitcrossentropy(mlp(ctx, w, x), y; agg = sum) / s
 "This rank's outputs of the first layer, and inputs of the second."
 function own_weights(ctx)
     tensor, whole = group(ctx, :tensor), weights()
-    part = hidden ÷ size(tensor)
-    mine = rank_in(tensor) * part + 1:(rank_in(tensor) + 1) * part
+    mine = part(hidden, "hidden units", rank_in(tensor), size(tensor), "tensor")
     (w1 = whole.w1[:, mine], b1 = whole.b1[mine], w2 = whole.w2[mine, :], b2 = whole.b2)
 end
 
@@ -24,8 +23,7 @@ function main(tp)
     Context() do ctx
         init_model_parallel!(ctx; tensor_parallel_size = tp)
         ranks = group(ctx, :data)
-        count = samples ÷ size(ranks)
-        x, labels = data(rank_in(ranks) * count + 1:(rank_in(ranks) + 1) * count)
+        x, labels = data(part(samples, "samples", rank_in(ranks), size(ranks), "data"))
         y, w = Flux.onehotbatch(labels, 1:classes), own_weights(ctx)
         # Two buckets, so that one may travel while the other is made.
         optimizer = Zero1(ctx, w; placements = (2, 1, 1, :replicated), bucket_bytes = 1024,

@@ -12,6 +12,13 @@ function data(range)
     reduce(hcat, first.(all)), last.(all)
 end
 
+"A rank's range of so many, of which all ranks along an axis have as many."
+function part(count, what, rank, ranks, axis)
+    count % ranks == 0 || error("$count $what do not divide by $ranks $axis-parallel ranks")
+    each = count ÷ ranks
+    rank * each + 1:(rank + 1) * each
+end
+
 "By name, in the order of use; a weight is (inputs, outputs)."
 function weights()
     w1 = Float32.(0.3 .* sin.(1.7 .* reshape(0:hidden * features - 1, features, hidden)))

@@ -60,8 +60,7 @@ function main(tp)
     Context() do ctx
         init_model_parallel!(ctx; tensor_parallel_size = tp)
         ranks = group(ctx, :data)
-        count = samples ÷ size(ranks)
-        x, labels = data(rank_in(ranks) * count + 1:(rank_in(ranks) + 1) * count)
+        x, labels = data(part(samples, "samples", rank_in(ranks), size(ranks), "data"))
         w = own_weights(ctx)
         optimizer = Zero1(ctx, w; placements = (2, 1, 1, :replicated), bucket_bytes = 1024, learning_rate = rate)
         for step in 0:steps - 1

@@ -98,6 +98,19 @@ losses() {
   sed -nE 's/^.*(step|epoch) [0-9]+ loss ([0-9.]+).*$/\2/p' "$out.log" > "$out"
 }
 
+# rejects_ranks TP COMMAND...: a command that starts three ranks ends with an error, as they divide neither the
+# 32 hidden units of the examples with frameworks (TP: 3), nor their 64 samples (TP: 1).
+rejects_ranks() {
+  local what="64 samples do not divide by 3 data-parallel ranks" said
+  [[ $1 == 1 ]] || what="32 hidden units do not divide by 3 tensor-parallel ranks"
+  shift
+  if said=$(timeout 300 "$@" 2>&1); then
+    printf '%s\n' "$said" "$*: it ran on three ranks"
+    exit 1
+  fi
+  grep -q "$what" <<< "$said" || { printf '%s\n' "$said" "$*: expected: $what"; exit 1; }
+}
+
 # compare_losses TOLERANCE FILE...: fails unless they fall, and are those of the first file.
 compare_losses() {
   python3 - "$@" <<'PY'

@@ -65,6 +65,7 @@ for layout in "1 1" "2 2" "2 1" "4 2"; do
   read -r ranks tp <<< "$layout"
   losses "$work/$ranks-ranks-tp$tp" "$work/prefix/bin/nxdrun" -n "$ranks" "$programs/mlp_parallel" "$tp"
 done
+for tp in 1 3; do rejects_ranks $tp "$work/prefix/bin/nxdrun" -n 3 "$programs/mlp_parallel" $tp; done
 compare_losses 1e-5 "$work"/{alone,1-ranks-tp1,2-ranks-tp2,2-ranks-tp1,4-ranks-tp2}
 grep -h "bytes of state" "$work"/*.log
 

@@ -26,6 +26,7 @@ for layout in "${layouts[@]}"; do
   read -r ranks tp <<< "$layout"
   losses "$work/$ranks-ranks-tp$tp" "${rules[@]}" "$ranks" "$tp"
 done
+for tp in 1 3; do rejects_ranks $tp "${rules[@]}" 3 $tp; done
 compare_losses 1e-5 "$work/alone" "${files[@]}"
 
 julia=${NXD_FLUX_JULIA:-$julia}
@@ -45,4 +46,5 @@ for layout in "${layouts[@]}"; do
   read -r ranks tp <<< "$layout"
   losses "$work/$ranks-ranks-tp$tp" "${flux[@]}" "$work/flux/mlp_parallel.jl" "$ranks" "$tp"
 done
+for tp in 1 3; do rejects_ranks $tp "${flux[@]}" "$work/flux/mlp_parallel.jl" 3 $tp; done
 compare_losses 1e-5 "$work/alone" "${files[@]}"

@@ -25,4 +25,5 @@ for layout in "1 1" "2 2" "2 1" "4 2"; do
   read -r ranks tp <<< "$layout"
   losses "$work/$ranks-ranks-tp$tp" "$NXD_PREFIX/bin/nxdrun" -n "$ranks" "$work/parallel" "$tp"
 done
+for tp in 1 3; do rejects_ranks $tp "$NXD_PREFIX/bin/nxdrun" -n 3 "$work/parallel" $tp; done
 compare_losses 1e-5 "$work"/{run-alone,1-ranks-tp1,2-ranks-tp2,2-ranks-tp1,4-ranks-tp2}

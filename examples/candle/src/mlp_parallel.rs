@@ -24,7 +24,7 @@ fn train(ctx: Shared) -> Result<()> {
     let (tp, tp_rank) = along(Axis::TENSOR).map_err(to_candle)?;
     let (dp, dp_rank) = along(Axis::DATA).map_err(to_candle)?;
     let (x, labels) = samples()?;
-    let part = SAMPLES / dp;
+    let part = part(SAMPLES, "samples", dp, "data")?;
     let (x, labels) =
         (x.narrow(0, dp_rank * part, part)?, labels.narrow(0, dp_rank * part, part)?);
     let params = weights(tp_rank, tp)?;

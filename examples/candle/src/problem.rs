@@ -23,13 +23,21 @@ pub fn samples() -> Result<(Tensor, Tensor)> {
     Ok((x, Tensor::from_vec(labels, SAMPLES, &Device::Cpu)?))
 }
 
+/// An equal part of so many for each rank along an axis.
+pub fn part(count: usize, what: &str, ranks: usize, axis: &str) -> Result<usize> {
+    if count % ranks != 0 {
+        candle_core::bail!("{} {} do not divide by {} {}-parallel ranks", count, what, ranks, axis);
+    }
+    Ok(count / ranks)
+}
+
 /// w1, b1, w2, b2: this rank's parts of the first layer's outputs and of the second one's inputs.
 pub fn weights(rank: usize, ranks: usize) -> Result<Vec<Var>> {
     let grid = |count: usize, value: &dyn Fn(f64) -> f64, shape: (usize, usize)| {
         let values: Vec<f32> = (0..count).map(|i| (0.3 * value(i as f64)) as f32).collect();
         Tensor::from_vec(values, shape, &Device::Cpu)
     };
-    let part = HIDDEN / ranks;
+    let part = part(HIDDEN, "hidden units", ranks, "tensor")?;
     let w1 = grid(HIDDEN * FEATURES, &|i| (1.7 * i).sin(), (HIDDEN, FEATURES))?;
     let w2 = grid(CLASSES * HIDDEN, &|i| (2.3 * i).cos(), (CLASSES, HIDDEN))?;
     let zeros = |count: usize| Tensor::zeros(count, candle_core::DType::F32, &Device::Cpu);

@@ -44,6 +44,14 @@ func array(n int) nxd.Array[float32] {
 	return a
 }
 
+// part is an equal one of count for each of so many ranks.
+func part(count int, what string, ranks int, axis string) int {
+	if count%ranks != 0 {
+		check(fmt.Errorf("%d %s do not divide by %d %s-parallel ranks", count, what, ranks, axis))
+	}
+	return count / ranks
+}
+
 // rows is an activation of this rank's samples.
 func (m *model) rows(a nxd.Array[float32]) nxd.LayerArray {
 	n := int64(len(m.labels))
@@ -82,12 +90,12 @@ func newModel(c *nxd.Context, tp int) *model {
 	rank, err := m.data.Rank()
 	check(err)
 	rows, columns := nxd.Placed{Placement: nxd.Sharded}, nxd.Placed{Placement: nxd.Sharded, Dim: 1}
-	m.part = int64(p.Hidden / tp)
+	m.part = int64(part(p.Hidden, "hidden units", tp, "tensor"))
 	m.w1 = m.own("w1", p.W1(), rows, m.part, p.Features)
 	m.b1 = m.own("b1", nil, rows, m.part)
 	m.w2 = m.own("w2", p.W2(), columns, p.Classes, m.part)
 	m.b2 = m.own("b2", nil, nxd.Placed{Placement: nxd.Replicated}, p.Classes)
-	n := p.Samples / ranks
+	n := part(p.Samples, "samples", ranks, "data")
 	m.x = array(n * p.Features)
 	for s := 0; s < n; s++ {
 		m.labels = append(m.labels, p.Sample(rank*n+s, m.x.Data()[s*p.Features:(s+1)*p.Features]))
