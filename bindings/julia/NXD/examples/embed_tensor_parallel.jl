@@ -83,7 +83,10 @@ function main(tp)
     Context() do ctx
         init_model_parallel!(ctx; tensor_parallel_size = tp)
         data = group(ctx, :data)
-        part, count, first = hidden ÷ tp, samples ÷ size(data), rank_in(data) * (samples ÷ size(data))
+        hidden % tp == 0 && samples % size(data) == 0 ||
+            error("$hidden units do not divide by $tp ranks, or $samples samples by $(size(data))")
+        part, count = hidden ÷ tp, samples ÷ size(data)
+        first = rank_in(data) * count
         xs = sample.(first + 1:first + count)
         x, labels = hcat(xs...), label.(xs)
         w = (w1 = weight(ctx, "w1", features, part, 2), b1 = zeros(Float32, part),

@@ -7,7 +7,7 @@
 //!     cargo run --no-default-features --example embed_tensor_parallel 2 1   # ZeRO-1 over two ranks
 use nxd::layers::*;
 use nxd::{
-    AdamwOptions, Array, Axis, Context, Ddp, DdpOptions, FinishOptions, Optimizer, Owned,
+    AdamwOptions, Array, Axis, Context, Ddp, DdpOptions, Error, FinishOptions, Optimizer, Owned,
     ParallelOptions, Placement, Reduce, Result,
 };
 
@@ -57,8 +57,15 @@ fn weight(ctx: &Context, name: &str, rows: usize, cols: usize, dim: i32) -> Resu
 fn make(tensor_parallel_size: i32) -> Result<Program> {
     let ctx = Context::create()?;
     ctx.init_model_parallel(&ParallelOptions { tensor_parallel_size, ..Default::default() })?;
-    let part = HIDDEN / ctx.parallel_size(Axis::TENSOR)? as usize;
-    let count = SAMPLES / ctx.parallel_size(Axis::DATA)? as usize;
+    let (tp, dp) = (ctx.parallel_size(Axis::TENSOR)?, ctx.parallel_size(Axis::DATA)?);
+    let (tp, dp) = (tp as usize, dp as usize);
+    if HIDDEN % tp != 0 || SAMPLES % dp != 0 {
+        return Err(Error::user(format!(
+            "{} units do not divide by {} ranks, or {} samples by {}",
+            HIDDEN, tp, SAMPLES, dp
+        )));
+    }
+    let (part, count) = (HIDDEN / tp, SAMPLES / dp);
     let first = count * ctx.parallel_rank(Axis::DATA)? as usize;
     let (rows, labels): (Vec<_>, Vec<_>) = (first..first + count).map(sample).unzip();
 

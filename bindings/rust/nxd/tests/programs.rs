@@ -2,12 +2,20 @@
 mod common;
 
 use common::LIMIT;
-use std::path::PathBuf;
-use std::process::{Command, Stdio};
+use std::path::{Path, PathBuf};
+use std::process::{Command, ExitStatus, Stdio};
 use std::time::{Duration, Instant};
 
 /// Output of a program that ends well within the limit.
 fn run(program: PathBuf, arguments: &[&str]) -> String {
+    let (status, text) = end(&program, arguments);
+    let good = status.map_or(false, |status| status.success());
+    assert!(good, "{} {:?}: {:?}\n{}", program.display(), arguments, status, text);
+    text
+}
+
+/// How a program ends within the limit, and its output.
+fn end(program: &Path, arguments: &[&str]) -> (Option<ExitStatus>, String) {
     let name = program.display().to_string();
     let out = std::env::temp_dir().join(format!(
         "nxd-{}-{}",
@@ -15,7 +23,7 @@ fn run(program: PathBuf, arguments: &[&str]) -> String {
         name.replace('/', "_") + &arguments.concat().replace('/', "_")
     ));
     let log = std::fs::File::create(&out).unwrap();
-    let mut child = Command::new(&program)
+    let mut child = Command::new(program)
         .args(arguments)
         .envs([("NXD_CPU_MODE", "1"), ("OMP_NUM_THREADS", "1"), ("NEURON_NUM_DEVICES", "2")])
         .stdout(log.try_clone().unwrap())
@@ -37,15 +45,17 @@ fn run(program: PathBuf, arguments: &[&str]) -> String {
     };
     let text = std::fs::read_to_string(&out).unwrap();
     std::fs::remove_file(&out).unwrap();
-    let good = status.map_or(false, |status| status.success());
-    assert!(good, "{} {:?}: {:?}\n{}", name, arguments, status, text);
-    text
+    (status, text)
+}
+
+fn example_path(name: &str) -> PathBuf {
+    let tests = std::env::current_exe().unwrap();
+    tests.parent().unwrap().parent().unwrap().join("examples").join(name)
 }
 
 /// An example of this package, which `cargo test` has built beside this program.
 fn example(name: &str, arguments: &[&str]) -> String {
-    let tests = std::env::current_exe().unwrap();
-    run(tests.parent().unwrap().parent().unwrap().join("examples").join(name), arguments)
+    run(example_path(name), arguments)
 }
 
 /// A C program of the same purpose, where NXD_C_EXAMPLES says there are some.
@@ -181,6 +191,11 @@ fn layers_over_vectors() {
                 assert!((a - b).abs() < 1e-5, "{:?}: {} is not {}", layout, a, b);
             }
         }
+    }
+    for (tp, message) in [("3", "32 units do not divide by 3"), ("1", "64 samples by 3")] {
+        let (status, text) = end(&example_path("embed_tensor_parallel"), &["3", tp]);
+        assert!(status.map_or(false, |status| !status.success()), "{:?}: {}", status, text);
+        assert!(text.contains(message), "{}", text);
     }
 }
 
