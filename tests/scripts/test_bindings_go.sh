@@ -71,6 +71,14 @@ for layout in "2 2" "2 1" "4 2"; do
   run tensorparallel "$nxdrun" -n ${layout% *} "$work/tensorparallel" ${layout#* }
   same_numbers "$work/tensorparallel.one.out" "$work/tensorparallel.out"
 done
+for tp in 3 1; do
+  if timeout 300 "$nxdrun" -n 3 "$work/tensorparallel" $tp > "$work/uneven.out" 2>&1; then
+    echo "tensorparallel: 3 ranks divided the network or its samples"
+    exit 1
+  fi
+  grep -q "32 units do not divide by $tp ranks, or 64 samples by $((3 / tp))" "$work/uneven.out" ||
+    { cat "$work/uneven.out"; exit 1; }
+done
 run stages.one "$work/stages"
 for schedule in 1f1b gpipe zero_bubble; do
   run stages "$nxdrun" -n 2 "$work/stages" $schedule

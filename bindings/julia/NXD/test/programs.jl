@@ -43,6 +43,10 @@ end
         found = numbers(two_processes(path, "2", tp), loss)
         @test length(found) == 40 && maximum(abs.(found .- one)) <= 1e-5
     end
+    for (tp, message) in (("3", "32 units do not divide by 3"), ("1", "64 samples by 3"))
+        code, text = program(path, "3", tp; julia = interpreted)
+        @test code != 0 && occursin(message, text)
+    end
 end
 
 @testset "a forward, an activation and a loss in Julia" begin
