@@ -30,6 +30,7 @@ struct Part {
   int zero_stage = 0;
   int place = kReduction;
   int delay_us = 0;  // kGather: from the last update to the kill
+  int is_small = 0;  // with ZeRO the last rank has a part without elements
 };
 
 double start_value(int64_t i) { return static_cast<double>(i % 7); }
@@ -40,12 +41,15 @@ double value_after(int64_t i, int64_t steps) {
 }
 
 struct Trainer {
-  Part part;
+  explicit Trainer(const Part& p) : part(p) {}
+
+  const Part part;
   bool doomed = false;
   int64_t step = 0;
   size_t runs = 0, runs_per_step = 0;  // calls of the rule: with ZeRO a rank has some parameters
 
-  BufferModel model{{{70000}, {5000}, {3}, {20000}}, NXD_DTYPE_F32, NXD_DTYPE_F32};
+  BufferModel model{part.is_small ? Shapes{{20}} : Shapes{{70000}, {5000}, {3}, {20000}},
+                    NXD_DTYPE_F32, NXD_DTYPE_F32};
   Ddp ddp;
   Optimizer optimizer;
 
@@ -182,12 +186,13 @@ int survive(Trainer& self, const std::string& directory) {
 }
 
 int child(const char* text) {
-  Trainer self;
+  Part part;
   char directory[512] = "";
-  if (std::sscanf(text, "%d %d %d %511s", &self.part.zero_stage, &self.part.place,
-                  &self.part.delay_us, directory) != 4) {
+  if (std::sscanf(text, "%d %d %d %d %511s", &part.zero_stage, &part.place, &part.delay_us,
+                  &part.is_small, directory) != 5) {
     return 250;
   }
+  Trainer self(part);
   const int rank = std::atoi(std::getenv("RANK"));
   self.doomed = rank == kLost;
   if (const char* per_host = std::getenv("NXD_TEST_RANKS_PER_HOST")) {
@@ -213,7 +218,8 @@ int child(const char* text) {
 void run_part(const Part& part) {
   const TempDir directory;
   const std::string text = std::to_string(part.zero_stage) + " " + std::to_string(part.place) +
-                           " " + std::to_string(part.delay_us) + " " + directory.path();
+                           " " + std::to_string(part.delay_us) + " " +
+                           std::to_string(part.is_small) + " " + directory.path();
   setenv("NXD_TEST_PART", text.c_str(), 1);
   nxd_spawn_options_t options = NXD_SPAWN_OPTIONS_INIT;
   options.num_processes = kRanks;
@@ -241,6 +247,8 @@ void killed_in_the_reduction(void**) {
 void killed_in_the_update(void**) {
   run_part({0, kUpdate, 0});
   run_part({1, kUpdate, 0});
+  // A rank that updates nothing itself has parts of its peers' all the same.
+  run_part({1, kUpdate, 0, 1});
 }
 
 void killed_in_the_gather(void**) {

@@ -289,6 +289,8 @@ void Optimizer::update_parts(const FinishedGradients& finished) {
       begun = true;
     }
     in_barrier = true;
+    // The peers' parts are written to this rank's parameters, bucket by bucket.
+    begun = begun || has_elements(finished.present);
     gather_->gather();
   } catch (const std::exception& error) {
     if (!in_barrier) gather_->reject(error.what());
@@ -297,6 +299,13 @@ void Optimizer::update_parts(const FinishedGradients& finished) {
   for (size_t i = 0; i < source_->size(); ++i) {
     if (finished.present[i] && source_->info(i).count() > 0) source_->value_changed(i);
   }
+}
+
+bool Optimizer::has_elements(const std::vector<char>& present) const {
+  for (size_t i = 0; i < present.size(); ++i) {
+    if (present[i] && source_->info(i).count() > 0) return true;
+  }
+  return false;
 }
 
 void Optimizer::break_off(const std::vector<char>& updated, bool begun) {

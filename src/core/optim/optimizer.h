@@ -88,6 +88,8 @@ class Optimizer {
   // The update of some parameters broke off, with the error under way. begun: some are changed.
   [[noreturn]] void break_off(const std::vector<char>& updated, bool begun);
   void mark_partial(const std::vector<char>& updated);
+  // True if this rank has elements of one of the parameters that are present.
+  bool has_elements(const std::vector<char>& present) const;
 
   std::shared_ptr<DataParallel> ddp_;  // keeps alive what gradients and values lie in
   std::shared_ptr<ParameterSource> source_;
