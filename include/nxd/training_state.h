@@ -101,7 +101,7 @@ NXD_API nxd_status_t nxd_training_state_load_newest(nxd_training_state_t* state,
 
 /** [collective: world] Puts all parts into a checkpoint that is being written, which may have files
  *  and texts of the caller's beside them, and which the caller publishes. The context's random
- *  state is taken then.
+ *  state is that of the checkpoint's first snapshot.
  *  @return NXD_OK; INVALID_ARGUMENT (ranks have different parts); else as nxd_optimizer_snapshot.
  *          All ranks fail when one does, but for NULL handles.
  *  @since 0.1 */

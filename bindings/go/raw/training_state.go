@@ -163,7 +163,8 @@ func TrainingStateLoadNewest(state *TrainingState, directory string, verify int3
 
 // TrainingStateSnapshot is nxd_training_state_snapshot. Puts all parts into a checkpoint that is
 // being written, which may have files and texts of the caller's beside them, and which the caller
-// publishes. The context's random state is taken then. [collective: world]
+// publishes. The context's random state is that of the checkpoint's first snapshot. [collective:
+// world]
 func TrainingStateSnapshot(state *TrainingState, checkpoint *Checkpoint) error {
 	return TakeError(unsafe.Pointer(C.nxdgo_training_state_snapshot((*C.nxd_training_state_t)(unsafe.Pointer(state)), (*C.nxd_checkpoint_t)(unsafe.Pointer(checkpoint)))))
 }

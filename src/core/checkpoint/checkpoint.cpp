@@ -238,6 +238,15 @@ void Checkpoint::add_snapshot(const std::string& name, const Take& take) {
     if (group) group->run(Call::barrier());
   }
   snapshots_.emplace_back(name, std::move(snapshot));
+  take_random_state();
+}
+
+// That of the first snapshot, or of the first attempt to publish where there is none: what is
+// written later, or again, is of that step still.
+void Checkpoint::take_random_state() {
+  if (has_random_state_) return;
+  manifest_.random = {context_->seed(), context_->step(), context_->microbatch()};
+  has_random_state_ = true;
 }
 
 // A rank whose directory is another than the first one's, such as another run's, would read a part
@@ -335,7 +344,7 @@ void Checkpoint::agree_to_publish(int keep_last, bool in_background, const Outco
   gather_values();
   manifest_.num_ranks = context_->size();
   manifest_.layout = layout_of(*context_);
-  manifest_.random = {context_->seed(), context_->step(), context_->microbatch()};
+  take_random_state();
   gather_seeds();
   publishing_.reset();
 }

@@ -82,6 +82,7 @@ class Checkpoint {
   void place(ProcessGroup& group);
   void gather_values();
   void gather_seeds();
+  void take_random_state();
   void describe_files(ProcessGroup& group, const std::vector<CheckpointFile>& written);
   std::vector<CheckpointFile> describe_share(const std::vector<std::string>& names, int rank,
                                              int size) const;
@@ -93,6 +94,7 @@ class Checkpoint {
   bool is_writing_ = false;
   bool is_durable_ = true;  // false: it has its name, which may not be on the disk
   CheckpointManifest manifest_;
+  bool has_random_state_ = false;
   std::vector<std::pair<std::string, std::unique_ptr<Snapshot>>> snapshots_;  // until published
   // The last attempt in the background. All of the above is its own until it is done.
   std::shared_ptr<Work> publishing_;

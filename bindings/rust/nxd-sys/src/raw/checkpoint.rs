@@ -79,8 +79,9 @@ extern "C" {
     ///
     /// Snapshots are written first. The ranks share the files: each is brought to the disk, and its
     /// size and checksum (XXH3 of 128 bits) go into manifest.json, with the values, the seeds of all
-    /// contexts, and the first one's step and microbatch. Then the directory gets its name, in one
-    /// step of the file system: a job that is killed leaves the checkpoint as a whole or not at all.
+    /// contexts, and the first one's step and microbatch: those of the first snapshot, or of the first
+    /// call where there is none. Then the directory gets its name, in one step of the file system: a
+    /// job that is killed leaves the checkpoint as a whole or not at all.
     /// @param keep_last  complete checkpoints to keep: this one, and the others of the highest steps.
     /// Any beyond are removed where their step is lower than this one's. 0: all.
     /// @return NXD_OK; INVALID_ARGUMENT (ranks differ; a file that is no regular file, or that two
@@ -94,10 +95,10 @@ extern "C" {
 
     /// [collective: world] nxd_checkpoint_publish, without waiting for the disk.
     ///
-    /// Arguments and values are compared, and the random state is taken, before it returns. A thread of
-    /// each rank does the rest, over groups of its own that no other call meets. Files of the caller's
-    /// must be complete before, and stay as they are. Until nxd_checkpoint_wait has returned, only it,
-    /// nxd_checkpoint_test and getters of the step and of values are good on the checkpoint.
+    /// Arguments and values are compared before it returns. A thread of each rank does the rest, over
+    /// groups of its own that no other call meets. Files of the caller's must be complete before, and
+    /// stay as they are. Until nxd_checkpoint_wait has returned, only it, nxd_checkpoint_test and
+    /// getters of the step and of values are good on the checkpoint.
     ///
     /// A context publishes one checkpoint at a time in the background: nxd_checkpoint_create and other
     /// collective calls on its checkpoints wait for the one under way, and so does
