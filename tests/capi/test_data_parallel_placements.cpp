@@ -456,6 +456,31 @@ void unplaced_states(void**) {
   }
 }
 
+// A pattern is for a parameter of the model, whichever stage has it; one for none is a mistake.
+void patterns_of_all_stages(void**) {
+  on_ranks<int>(4, [&](nxd_context_t* ctx, int, int) {
+    const Split split{2, 2, 1, 0};
+    init_layout(ctx, split);
+    Part part(ctx, split, NXD_DTYPE_F32);
+    Ddp ddp;
+    NXD_TEST_OK(part.create(ctx, ddp));
+    NXD_TEST_OK(part.place(ddp));
+    nxd_optimizer_t* made = nullptr;
+    NXD_TEST_OK(nxd_optimizer_create_adamw_ddp(ddp.get(), nullptr, &made));
+    const Optimizer optimizer(made);
+    for (const Entry& parameter : kModel) {
+      const char* pattern = parameter.name;
+      NXD_TEST_OK(nxd_optimizer_add_group(made, &pattern, 1, nullptr));
+    }
+    const char* none = "*.biass";
+    int32_t group = 7;
+    NXD_TEST_REFUSED(nxd_optimizer_add_group(made, &none, 1, &group), NXD_ERROR_INVALID_ARGUMENT,
+                     "matches none of");
+    NXD_TEST_CHECK(group == 0);
+    return 0;
+  });
+}
+
 void other_groups(void**) {
   on_ranks<int>(2, [&](nxd_context_t* ctx, int, int) {
     BufferModel model({{4, 3}, {5}}, NXD_DTYPE_F32, NXD_DTYPE_F32);
@@ -546,6 +571,7 @@ int main() {
                               cmocka_unit_test(large_partial_gradients),
                               cmocka_unit_test(bad_calls),
                               cmocka_unit_test(unplaced_states),
+                              cmocka_unit_test(patterns_of_all_stages),
                               cmocka_unit_test(other_groups),
                               cmocka_unit_test(norm_over_rings),
                               cmocka_unit_test(lost_peer)};

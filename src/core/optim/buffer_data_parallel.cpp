@@ -34,21 +34,29 @@ uint32_t digest_of(const ParameterSource& source, const std::vector<ParameterPla
   return hash.folded();
 }
 
-// Stages that have one name twice, of which neither is tied, would share a state.
-void check_names(ProcessGroup* pipeline, const ParameterSource& source, const int32_t* tied) {
+// The names of all stages' parameters. Stages that have one name twice, of which neither is tied,
+// would share a state.
+std::vector<std::string> gather_names(ProcessGroup* pipeline, const ParameterSource& source,
+                                      const int32_t* tied) {
   RecordWriter own;
   for (size_t i = 0; i < source.size(); ++i) {
-    if (!tied || !tied[i]) own.string(source.info(i).name);
+    own.string(source.info(i).name);
+    own.number(tied && tied[i] ? 1 : 0);
   }
-  std::unordered_set<std::string> known;
+  std::vector<std::string> all;
+  std::unordered_set<std::string> met, owned;
   for (const std::string& bytes : gather_texts(pipeline, own.take(), {})) {
     RecordReader names(bytes);
     while (!names.done()) {
       const std::string name = names.string();
-      check_argument(known.insert(name).second, "names: expected different names in all pipeline ",
+      const bool is_tied = names.number() != 0;
+      check_argument(is_tied || owned.insert(name).second,
+                     "names: expected different names in all pipeline ",
                      "stages but for tied parameters, got \"", name, "\" again");
+      if (met.insert(name).second) all.push_back(name);
     }
   }
+  return all;
 }
 
 }  // namespace
@@ -130,8 +138,8 @@ void BufferDataParallel::place(const char* operation, const int32_t* tied,
                        "names, shapes and placements of the stage's parameters", digest,
                        Proposal::Kind::kDigest);
   agree(groups.all(), proposal);
-  check_names(groups.pipeline.get(), *parameters_, tied);
-  parameters_->place(std::move(found), groups);
+  std::vector<std::string> names = gather_names(groups.pipeline.get(), *parameters_, tied);
+  parameters_->place(std::move(found), groups, std::move(names));
 }
 
 void BufferDataParallel::rebind(size_t index, const DLTensor* param, const DLTensor* grad) {

@@ -289,7 +289,7 @@ std::shared_ptr<ProcessGroup> BufferParameters::group_of_alike(
 }
 
 void BufferParameters::place(std::vector<ParameterPlacement> placements,
-                             const OptimizerGroups& groups) {
+                             const OptimizerGroups& groups, std::vector<std::string> names) {
   std::vector<std::shared_ptr<ProcessGroup>> of_gradients;
   for (const ParameterPlacement& placement : placements) {
     of_gradients.push_back(
@@ -307,7 +307,12 @@ void BufferParameters::place(std::vector<ParameterPlacement> placements,
     info.gradient_group = std::move(of_gradients[i]);
   }
   groups_ = groups;
+  names_of_model_ = std::move(names);
   placed_ = true;
+}
+
+std::optional<std::vector<std::string>> BufferParameters::names_of_model() const {
+  return placed_ ? names_of_model_ : ParameterSource::names_of_model();
 }
 
 // A group of all ranks has all of every parameter on each; no other rank has others. Else the

@@ -44,8 +44,9 @@ class BufferParameters : public ParameterSource {
                                              const int32_t* partial_grads, const int32_t* tied,
                                              size_t n) const;
   // From here on norms and states are over these groups. Collective over the tensor-parallel one,
-  // whose ranks that share parts of parameters make groups.
-  void place(std::vector<ParameterPlacement> placements, const OptimizerGroups& groups);
+  // whose ranks that share parts of parameters make groups. names: of all stages' parameters.
+  void place(std::vector<ParameterPlacement> placements, const OptimizerGroups& groups,
+             std::vector<std::string> names);
 
   size_t size() const override { return infos_.size(); }
   const ParameterInfo& info(size_t index) const override { return infos_[index]; }
@@ -58,6 +59,7 @@ class BufferParameters : public ParameterSource {
   std::string why_partial() const override;
   void mark_reloaded();
 
+  std::optional<std::vector<std::string>> names_of_model() const override;
   std::string why_no_clipping() const override;
   std::string why_no_file() const override;
   const OptimizerGroups& groups() const override { return groups_; }
@@ -78,6 +80,7 @@ class BufferParameters : public ParameterSource {
   std::shared_ptr<Context> context_;
   OptimizerGroups groups_;
   bool placed_ = false, stepped_ = false;
+  std::vector<std::string> names_of_model_;  // once placed
   std::vector<ParameterInfo> infos_;
   std::vector<ParameterBuffers> buffers_;
   std::vector<char> replaced_;
