@@ -1,5 +1,6 @@
 // Arguments that the planner rejects, and its messages.
 #include <cmath>
+#include <cstdlib>
 #include <cstring>
 
 #include "support/planner_support.h"
@@ -176,12 +177,35 @@ void test_searches_refused(void**) {
                    NXD_ERROR_ABI_MISMATCH);
 }
 
+// The memory that a message asks for is enough, also where a prediction is no whole number.
+void test_memory_asked_for_suffices(void**) {
+  for (int64_t vocabulary = 100; vocabulary < 130; ++vocabulary) {
+    nxd_plan_model_t model = small_model();
+    model.vocab_size = vocabulary;
+    nxd_plan_search_options_t options = NXD_PLAN_SEARCH_OPTIONS_INIT;
+    options.world_size = 3;
+    options.batch_size = 3;
+    options.sequence_length = 11;
+    nxd_plan_layout_t layout = NXD_PLAN_LAYOUT_INIT;
+    size_t count = 0;
+    nxd_plan_machine_t machine = NXD_PLAN_MACHINE_INIT;
+    machine.memory_bytes = 1;
+    assert_refused(nxd_plan_search(&model, &machine, &options, &layout, nullptr, 1, &count),
+                   "expected at least ");
+    const char* number = strstr(nxd_last_error(), "expected at least ") + 18;
+    machine.memory_bytes = strtoull(number, nullptr, 10);
+    if (nxd_plan_search(&model, &machine, &options, &layout, nullptr, 1, &count) != NXD_OK) {
+      fail_msg("vocabulary %d: %s", static_cast<int>(vocabulary), nxd_last_error());
+    }
+  }
+}
+
 }  // namespace
 
 int main() {
   const CMUnitTest tests[] = {
-      cmocka_unit_test(test_layouts_refused), cmocka_unit_test(test_largest_layouts),
-      cmocka_unit_test(test_narrow_models), cmocka_unit_test(test_models_and_machines_refused),
-      cmocka_unit_test(test_searches_refused)};
+      cmocka_unit_test(test_layouts_refused),  cmocka_unit_test(test_largest_layouts),
+      cmocka_unit_test(test_narrow_models),    cmocka_unit_test(test_models_and_machines_refused),
+      cmocka_unit_test(test_searches_refused), cmocka_unit_test(test_memory_asked_for_suffices)};
   return cmocka_run_group_tests(tests, nullptr, nullptr);
 }

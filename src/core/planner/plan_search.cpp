@@ -1,6 +1,7 @@
 #include "core/planner/plan_search.h"
 
 #include <algorithm>
+#include <cmath>
 #include <cstdint>
 #include <limits>
 #include <map>
@@ -92,9 +93,9 @@ class PlanSearch {
            model_.heads, " heads and ", model_.kv_heads, " key heads");
     }
     fail(NXD_ERROR_INVALID_ARGUMENT, "machine->memory_bytes: expected at least ",
-         static_cast<uint64_t>(fewest_bytes_), " for tensor ", leanest_.tensor_parallel_size,
-         " x pipeline ", leanest_.pipeline_parallel_size, " x data ", leanest_.data_parallel_size,
-         ", which needs least, got ", machine_.memory_bytes);
+         static_cast<uint64_t>(std::ceil(fewest_bytes_)), " for tensor ",
+         leanest_.tensor_parallel_size, " x pipeline ", leanest_.pipeline_parallel_size, " x data ",
+         leanest_.data_parallel_size, ", which needs least, got ", machine_.memory_bytes);
   }
 
   const std::vector<int>& layers_of(const nxd_plan_layout_t& layout) {
