@@ -33,6 +33,15 @@ static int64_t now_ms(void) {
 
 static int ends(int signal_number) { return signal_number == SIGINT || signal_number == SIGTERM; }
 
+/* True if a process has sent a signal to end within a second. */
+static int has_just_ended(pid_t process, int64_t now) {
+  for (int i = 0; i < kForwarded; ++i) {
+    if (!ends(forwarded[i]) || received[i].process != process) continue;
+    if (now - received[i].at < 1000) return 1;
+  }
+  return 0;
+}
+
 /* The kernel itself sends the signals of a terminal's keys and of its end.
  *
  * timeout signals its child, and then its process group, where the child is again: two to end of
@@ -44,10 +53,7 @@ static void remember(int signal_number, siginfo_t* info, void* context) {
   const int64_t now = now_ms();
   int i = 0;
   while (forwarded[i] != signal_number) ++i;
-  if (process && ends(signal_number) && received[i].process == process &&
-      now - received[i].at < 1000) {
-    return;
-  }
+  if (process && ends(signal_number) && has_just_ended(process, now)) return;
   if (received[i].sender < sender) received[i].sender = sender;
   received[i].process = process;
   received[i].at = now;

@@ -1,5 +1,6 @@
 /* Signals that nxdrun gets: Ctrl-C of a terminal, the terminal's end, one that is ignored from the
- * start, several at once, one that comes twice, of which each rank has each once, and SIGTERM. */
+ * start, several at once, and two to end that are one, of which each rank has each once, and
+ * SIGTERM. */
 #include <pty.h>
 #include <signal.h>
 #include <stdio.h>
@@ -33,11 +34,8 @@ static const struct part {
   const char* name;
   int count;
   int signals[2];
-} parts[] = {{"terminal", 1, {SIGINT}},
-             {"hangup", 1, {SIGHUP}},
-             {"ignored", 1, {SIGUSR1}},
-             {"several", 2, {SIGUSR1, SIGUSR2}},
-             {"twice", 1, {SIGTERM}}};
+} parts[] = {{"terminal", 1, {SIGINT}},          {"hangup", 1, {SIGHUP}}, {"ignored", 1, {SIGUSR1}},
+             {"several", 2, {SIGUSR1, SIGUSR2}}, {"twice", 1, {SIGTERM}}, {"both", 1, {SIGINT}}};
 
 /* A rank's part, whose exit code is 0 when it has what it is to have, and says else what it had. It
  * blocks the signals, and takes them one at a time: TSan's runtime loses some of those that come to
@@ -59,7 +57,7 @@ static int rank_of(const char* name) {
   for (int i = 0; i < part->count; ++i) {
     const int number = sigtimedwait(&blocked, NULL, &(struct timespec){60, 0});
     if (number != part->signals[i]) return 100 + number;
-    if (!strcmp(name, "twice")) be_ready();
+    if (!strcmp(name, "twice") || !strcmp(name, "both")) be_ready();
   }
   const int more = sigtimedwait(&blocked, NULL, &(struct timespec){1, 0});
   return more < 0 ? 0 : 200 + more;
@@ -141,15 +139,23 @@ static void several_at_once(void** state) {
 
 /* As timeout sends it: to nxdrun, and to the group that nxdrun is in. Beside much other work the
  * second may come too late to be one with the first, and is left out. */
-static void twice_by_one_process(void** state) {
-  (void)state;
+static void two_of_one_process(const char* part, int first_signal) {
   int terminal = -1;
-  const pid_t child = start("twice", 0, &terminal);
+  const pid_t child = start(part, 0, &terminal);
   const int64_t first = now_ms();
-  kill(child, SIGTERM);
-  await_ready("twice", terminal);
+  kill(child, first_signal);
+  await_ready(part, terminal);
   if (now_ms() - first < 300) kill(child, SIGTERM);
   assert_int_equal(end_of(child, terminal), 0);
+}
+static void twice_by_one_process(void** state) {
+  (void)state;
+  two_of_one_process("twice", SIGTERM);
+}
+/* As supervisors do that ask in more than one way. */
+static void both_by_one_process(void** state) {
+  (void)state;
+  two_of_one_process("both", SIGINT);
 }
 
 /* After SIGTERM a rank has some seconds to save what it has. One that does not end is killed. */
@@ -191,6 +197,7 @@ int main(void) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(of_a_terminal),          cmocka_unit_test(end_of_a_terminal),
       cmocka_unit_test(ignored_from_the_start), cmocka_unit_test(several_at_once),
-      cmocka_unit_test(twice_by_one_process),   cmocka_unit_test(ends_of_ranks)};
+      cmocka_unit_test(twice_by_one_process),   cmocka_unit_test(both_by_one_process),
+      cmocka_unit_test(ends_of_ranks)};
   return cmocka_run_group_tests(tests, NULL, NULL);
 }
