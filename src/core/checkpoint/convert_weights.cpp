@@ -324,6 +324,7 @@ void convert_weights(const std::string& from, const std::string& to,
   if (to.ends_with(kSuffix)) {
     check_argument(conversion.max_shard_bytes == 0, to,
                    ": shards of a size need a directory, got a file");
+    check_argument(conversion.config.empty(), to, ": a config.json needs a directory, got a file");
     check_argument(!copy.reads(to), to, ": expected another file than those that are read, ", from);
     copy.write_shard(0, to);
     return;
