@@ -124,7 +124,8 @@ extern "C" {
     /// Norms are those of the group's ranks alone, until nxd_ddp_set_placements or _set_shards says how
     /// the model is split over other ranks. Before that max_norm, nxd_optimizer_save and _snapshot are
     /// UNSUPPORTED in a layout with tensor- or pipeline-parallel ranks, unless the group is the whole
-    /// world.
+    /// world; and check_finite skips an update on the group's ranks alone, so that other ranks which
+    /// have the same parameters may go on without it.
     /// @param group   NULL: the data-parallel group, or the world where model parallelism is not
     /// initialised.
     /// @param names   of the parameters, each once: what nxd_optimizer_add_group, saved states and
