@@ -183,8 +183,8 @@ void test_memory_asked_for_suffices(void**) {
     nxd_plan_model_t model = small_model();
     model.vocab_size = vocabulary;
     nxd_plan_search_options_t options = NXD_PLAN_SEARCH_OPTIONS_INIT;
-    options.world_size = 3;
-    options.batch_size = 3;
+    options.world_size = 7;
+    options.batch_size = 7;
     options.sequence_length = 11;
     nxd_plan_layout_t layout = NXD_PLAN_LAYOUT_INIT;
     size_t count = 0;
