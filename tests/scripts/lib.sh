@@ -98,6 +98,17 @@ losses() {
   sed -nE 's/^.*(step|epoch) [0-9]+ loss ([0-9.]+).*$/\2/p' "$out.log" > "$out"
 }
 
+# rejects_options OPTIONS...: $program says its usage, with status 2. Its output is in $work/log.
+rejects_options() {
+  local status=0
+  timeout 300 "$program" "$@" > "$work/log" 2>&1 || status=$?
+  if [[ $status != 2 ]] || ! grep -q "^usage: ${program##*/}" "$work/log"; then
+    echo "$*: expected status 2 and the usage, got $status and:"
+    cat "$work/log"
+    exit 1
+  fi
+}
+
 # rejects_ranks TP COMMAND...: a command that starts three ranks ends with an error, as they divide neither the
 # 32 hidden units of the examples with frameworks (TP: 3), nor their 64 samples (TP: 1).
 rejects_ranks() {

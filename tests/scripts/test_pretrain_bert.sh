@@ -68,21 +68,11 @@ if "$program" --text "$work/text" --tp 2 --steps 1 --out "$work/text/out" > "$wo
 fi
 grep -q "cannot write to the directory $work/text/out: Not a directory" "$work/log" || { cat "$work/log"; exit 1; }
 if grep "^step" "$work/log"; then exit 1; fi
-# refuses OPTIONS...: arguments that are wrong.
-refuses() {
-  local status=0
-  timeout 300 "$program" "$@" > "$work/log" 2>&1 || status=$?
-  if [[ $status != 2 ]] || ! grep -q "^usage: pretrain_bert" "$work/log"; then
-    echo "$*: expected status 2 and the usage, got $status and:"
-    cat "$work/log"
-    exit 1
-  fi
-}
-refuses --text a --data b
+rejects_options --text a --data b
 # How many words a tokenizer has is not known from its ids.
-refuses --data "$work/ids.u16" --steps 1
-refuses --data "$work/ids.u16" --config "$oracle/config.json" --steps 1
+rejects_options --data "$work/ids.u16" --steps 1
+rejects_options --data "$work/ids.u16" --config "$oracle/config.json" --steps 1
 # A rate of 0 would be the library's own one.
-for rate in 0 -1 nan; do refuses --text "$work/text" --steps 1 --lr "$rate"; done
+for rate in 0 -1 nan; do rejects_options --text "$work/text" --steps 1 --lr "$rate"; done
 if "$program" --text "$work/text" --batch 3 --dp 2 > "$work/log" 2>&1; then echo "took 3 rows for 2 copies"; exit 1; fi
 grep -q "expected a multiple of the 2 copies, got 3" "$work/log"

@@ -32,19 +32,8 @@ sed 's/"vocab_size": [0-9]*/"vocab_size": 300/' "$1/tests/oracles/llama_tiny/con
 timeout 300 "$program" --config "$work/config.json" --tp 1 --steps 1 --seq 32 --text "$work/text" --out "$work/wide" \
   > "$work/log" 2>&1 || { cat "$work/log"; exit 1; }
 
-
-# refuses OPTIONS...: arguments that are wrong.
-refuses() {
-  local status=0
-  timeout 300 "$program" "$@" > "$work/log" 2>&1 || status=$?
-  if [[ $status != 2 ]] || ! grep -q "^usage: train_lm" "$work/log"; then
-    echo "$*: expected status 2 and the usage, got $status and:"
-    cat "$work/log"
-    exit 1
-  fi
-}
 # A rate of 0 would be the library's own one.
-for rate in 0 -1 1e-400 nan; do refuses --lr "$rate"; done
+for rate in 0 -1 1e-400 nan; do rejects_options --lr "$rate"; done
 grep -q "train_lm: --lr: expected a number above 0, got nan" "$work/log"
 
 # The directory and its parents are made before the first step; a name that cannot be one fails there, on
