@@ -16,6 +16,7 @@
 #include <dirent.h>
 #include <errno.h>
 #include <getopt.h>
+#include <limits.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -80,8 +81,8 @@ static int read_arguments(arguments_t* a, int argc, char** argv) {
     double value = 0;
     const int is_number = strchr("pdsbql", c) != NULL;
     if (c == '?' || (is_number && !number(optarg, &value))) return 0;
-    /* A fraction would become 0, and one token has no next one to learn. */
-    if (is_number && c != 'l' && value < (c == 'q' ? 2 : 1)) return 0;
+    /* One token has no next one to learn. */
+    if (is_number && c != 'l' && (value != (int)value || value < (c == 'q' ? 2 : 1))) return 0;
     if (c == 'm') a->model = optarg;
     if (c == 'o') a->out = optarg;
     if (c == 'i') a->ids = optarg;
@@ -216,11 +217,12 @@ static int copy_other_files(const char* from, const char* to) {
   return good;
 }
 
+/* The weights come first: they are not lost to another file that cannot be copied. */
 static int write_directory(rank_t* r, const arguments_t* a) {
   char path[kPathRoom];
-  if (r->rank == 0 && !copy_other_files(a->model, a->out)) return 0;
   snprintf(path, sizeof path, "%s/model.safetensors", a->out);
   TRY(nxd_module_save_safetensors(r->model, path)); /* written by rank 0, whole */
+  if (r->rank == 0 && !copy_other_files(a->model, a->out)) return 0;
   if (r->rank == 0) printf("wrote %s\n", a->out);
   TRY(nxd_context_finalize(r->ctx));
   return 1;
@@ -250,8 +252,13 @@ int main(int argc, char** argv) {
         stderr);
     return 2;
   }
+  const double ranks = (double)a.tp * a.dp;
   int good = 0;
-  if (a.tp * a.dp > 1 && spawn_ranks(a.tp * a.dp, &good)) return good ? 0 : 1;
+  if (ranks > INT_MAX) {
+    fprintf(stderr, "finetune_hf: expected at most %d ranks, got %g\n", INT_MAX, ranks);
+    return 2;
+  }
+  if (ranks > 1 && spawn_ranks((int)ranks, &good)) return good ? 0 : 1;
   good = read_corpus(&r, &a) && open_rank(&r, &a);
   for (int step = 0; good && step < a.steps; ++step) good = train_step(&r, &a, step);
   good = good && write_directory(&r, &a);

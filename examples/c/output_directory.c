@@ -46,3 +46,19 @@ int make_output_directory(nxd_context_t* ctx, const char* path) {
   }
   return good;
 }
+
+int make_directory_of_output(nxd_context_t* ctx, const char* file) {
+  const char* name = strrchr(file, '/');
+  if (!name) return make_output_directory(ctx, ".");
+  const size_t length = name == file ? 1 : (size_t)(name - file);
+  char* path = malloc(length + 1);
+  if (!path) {
+    fprintf(stderr, "no memory for the directory of %s\n", file);
+    return 0;
+  }
+  memcpy(path, file, length);
+  path[length] = '\0';
+  const int good = make_output_directory(ctx, path);
+  free(path);
+  return good;
+}

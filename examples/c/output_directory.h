@@ -9,4 +9,7 @@
  * message on stderr. */
 int make_output_directory(nxd_context_t* ctx, const char* path);
 
+/* The same of the directory that a file is to lie in. */
+int make_directory_of_output(nxd_context_t* ctx, const char* file);
+
 #endif

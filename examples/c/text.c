@@ -10,8 +10,18 @@
 
 #define LICENCES "/usr/share/common-licenses"
 
-char* read_whole_file(const char* path, size_t* out_size) {
+/* A directory opens as a file does, and tells of a size that it has not. */
+static FILE* open_to_read(const char* path) {
+  struct stat found;
   FILE* file = fopen(path, "rb");
+  if (!file || fstat(fileno(file), &found) != 0 || !S_ISDIR(found.st_mode)) return file;
+  fclose(file);
+  errno = EISDIR;
+  return NULL;
+}
+
+char* read_whole_file(const char* path, size_t* out_size) {
+  FILE* file = open_to_read(path);
   char* data = NULL;
   long size = -1;
   if (file && fseek(file, 0, SEEK_END) == 0 && (size = ftell(file)) >= 0) {

@@ -20,6 +20,7 @@
  *     -Wl,-rpath,$(pkg-config --variable=libdir nxd) */
 #define _POSIX_C_SOURCE 200809L
 #include <getopt.h>
+#include <limits.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -115,12 +116,13 @@ typedef struct {
 static int store(const place_t* place, const char* value) {
   char* end = NULL;
   const double number = place->words ? 0 : strtod(value, &end);
-  const int is_enough = place->real ? number > place->least : number >= place->least;
+  const int is_whole = number >= place->least && number <= 1e9 && number == (int)number;
   if (place->words) {
     *place->words = value;
-  } else if (!*value || *end || !(is_enough && number <= 1e9)) {
-    fprintf(stderr, "train_lm: --%s: expected a number %s %g, got %s\n", place->name,
-            place->real ? "above" : "of at least", place->least, value);
+  } else if (!*value || *end ||
+             !(place->real ? number > place->least && number <= 1e9 : is_whole)) {
+    fprintf(stderr, "train_lm: --%s: expected a %s %g and up to 1e9, got %s\n", place->name,
+            place->real ? "number above" : "whole number of at least", place->least, value);
     return 0;
   }
   if (place->narrow) *place->narrow = (int)number;
@@ -320,6 +322,7 @@ static int open_rank(rank_t* r, const arguments_t* a) {
   TRY(nxd_context_get_rank(r->ctx, &r->rank));
   TRY(nxd_context_get_size(r->ctx, &r->size));
   if (!make_output_directory(r->ctx, a->out)) return 0;
+  if (a->save && !make_directory_of_output(r->ctx, a->save)) return 0;
   nxd_parallel_options_t parallel = NXD_PARALLEL_OPTIONS_INIT;
   parallel.tensor_parallel_size = a->tp;
   parallel.pipeline_parallel_size = a->pp;
@@ -521,9 +524,13 @@ int main(int argc, char** argv) {
     usage(parsed == 0 ? stdout : stderr);
     return parsed == 0 ? 0 : 2;
   }
-  const int ranks = a.tp * a.pp * a.dp;
+  const double ranks = (double)a.tp * a.pp * a.dp;
   int good = 0;
-  if (ranks > 1 && spawn_ranks(ranks, &good)) return good ? 0 : 1;
+  if (ranks > INT_MAX) {
+    fprintf(stderr, "train_lm: expected at most %d ranks, got %g\n", INT_MAX, ranks);
+    return 2;
+  }
+  if (ranks > 1 && spawn_ranks((int)ranks, &good)) return good ? 0 : 1;
   good = (a.data || text_read(a.text, &r.text)) && (r.config = make_config(&a)) != NULL &&
          (r.checkpoint_directory = joined(a.out, "checkpoints")) != NULL;
   r.end = a.stop_at > 0 && a.stop_at < a.steps ? a.stop_at : a.steps;

@@ -63,10 +63,18 @@ if "$program" --model "$work/gpt2_tiny" --text "$work/text" --tp 2 --out "$work/
 fi
 grep -q "cannot write to the directory $work/text/out: Not a directory" "$work/log" || { cat "$work/log"; exit 1; }
 if grep "^step" "$work/log"; then exit 1; fi
+# The weights are there although a file beside them cannot be copied.
+mkdir -p "$work/kept/tokenizer.json"
+if "$program" --model "$work/gpt2_tiny" --text "$work/text" --steps 1 --out "$work/kept" > "$work/log" 2>&1; then
+  echo "copied a file onto a directory"
+  exit 1
+fi
+grep -q "cannot write $work/kept/tokenizer.json: Is a directory" "$work/log" || { cat "$work/log"; exit 1; }
+[[ -s $work/kept/model.safetensors ]]
 if "$program" --model "$work/gpt2_tiny" --text "$work/text" > "$work/log" 2>&1; then echo "ran without --out"; exit 1; fi
 grep -q "^usage: finetune_hf" "$work/log"
-# Half a rank is none, and one token has no next one to learn.
-for wrong in "--tp 0.5" "--seq 1"; do
+# Ranks and steps are whole, and one token has no next one to learn.
+for wrong in "--tp 0.5" "--steps 1.5" "--seq 1"; do
   read -ra options <<< "$wrong"
   status=0
   "$program" --model "$work/gpt2_tiny" --text "$work/text" --out "$work/wrong" "${options[@]}" > "$work/log" 2>&1 || status=$?

@@ -34,22 +34,30 @@ timeout 300 "$program" --config "$work/config.json" --tp 1 --steps 1 --seq 32 --
 
 # A rate of 0 would be the library's own one.
 for rate in 0 -1 1e-400 nan; do rejects_options --lr "$rate"; done
-grep -q "train_lm: --lr: expected a number above 0, got nan" "$work/log"
+grep -q "train_lm: --lr: expected a number above 0 and up to 1e9, got nan" "$work/log"
+for number in 0 1.5 1e10 nan; do rejects_options --steps "$number"; done
+grep -q "train_lm: --steps: expected a whole number of at least 1 and up to 1e9, got nan" "$work/log"
 
 # The directory and its parents are made before the first step; a name that cannot be one fails there, on
 # all ranks.
 small=(--tp 1 --hidden 48 --layers 1 --heads 6 --kv-heads 3 --intermediate 48 --seq 32 --batch 2 --text "$work/text")
-timeout 300 "$program" "${small[@]}" --steps 1 --sample 0 --out "$work/new/parents/out" --save "$work/new.safetensors" \
+timeout 300 "$program" "${small[@]}" --steps 1 --sample 0 --out "$work/new/parents/out" --save "$work/new/parents/too/new.safetensors" \
   > "$work/log" 2>&1 || { cat "$work/log"; exit 1; }
-[[ -s $work/new/parents/out/loss.csv && -s $work/new.safetensors ]]
-for name in text text/below; do
-  if timeout 300 "$program" "${small[@]}" --tp 2 --heads 4 --kv-heads 2 --steps 1 --out "$work/$name" > "$work/log" 2>&1; then
-    echo "wrote to a directory $name, which is a file"
+[[ -s $work/new/parents/out/loss.csv && -s $work/new/parents/too/new.safetensors ]]
+# ends_early SAID OPTIONS...: before a step.
+ends_early() {
+  if timeout 300 "$program" "${small[@]}" --tp 2 --heads 4 --kv-heads 2 --steps 1 "${@:2}" > "$work/log" 2>&1; then
+    echo "${*:2}: expected an error"
     exit 1
   fi
-  grep -q "cannot write to the directory $work/$name: Not a directory" "$work/log" || { cat "$work/log"; exit 1; }
+  grep -q "$1" "$work/log" || { cat "$work/log"; exit 1; }
   if grep "^step" "$work/log"; then exit 1; fi
+}
+for name in text text/below; do
+  ends_early "cannot write to the directory $work/$name: Not a directory" --out "$work/$name"
 done
+ends_early "cannot write to the directory $work/text: Not a directory" --out "$work/save" --save "$work/text/file"
+ends_early "cannot read $work: Is a directory" --out "$work/save" --text "$work"
 
 # Words are drawn without dropout: at a rate that changes no weight, those of a model that has none.
 writes() { # NAME OPTIONS...
