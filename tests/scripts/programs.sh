@@ -55,6 +55,13 @@ rejects_rate() {
   done
 }
 
+# ends_early AT NAME OPTION...: with an error before its first step.
+ends_early() {
+  if program "${@:2}" > "$1/early.log" 2>&1; then echo "${*:2}: expected an error"; exit 1; fi
+  if grep "^step" "$1/early.log"; then echo "${*:2}: trained first"; exit 1; fi
+  [[ -s $1/early.log ]]
+}
+
 # write_configuration FILE DROPOUT: of a model whose weights are so large that dropout changes its words.
 write_configuration() {
   cat > "$1" << END
@@ -189,6 +196,15 @@ compare_programs() {
   rejects_rate "$at" "${tensor[@]}"
   rejects_rate "$at" "${tuned[@]}"
   rejects_rate "$at" "${bert[@]}"
+
+  # No training is lost to a directory below a file.
+  ends_early "$at" "${copies[@]}" --out "$kept/text/out"
+  ends_early "$at" "${copies[@]}" --out "$at/early" --save "$kept/text/saved"
+  ends_early "$at" "${tuned[@]}" --out "$kept/text/out"
+  ends_early "$at" "${bert[@]}" --out "$kept/text/out"
+  # How many words a tokenizer has is not known from its ids.
+  ends_early "$at" pretrain_bert --data "$kept/ids.u16" --steps 1
+  grep -qi -- "expected --\?vocab with --\?data" "$at/early.log" || { cat "$at/early.log"; exit 1; }
 
   [[ -n ${NXD_LONG:-} ]] || return 0
   for dtype in "${dtypes[@]}"; do

@@ -30,11 +30,11 @@ def train(ctx, a, model, corpus):
 
 
 def write_directory(ctx, model, source, out):
+    model.save_safetensors(out / "model.safetensors")  # written by rank 0, whole
     if ctx.rank == 0:
         for file in source.iterdir():
             if file.is_file() and file.name[0] != "." and not file.name.endswith(WEIGHTS):
                 shutil.copyfile(file, out / file.name)
-    model.save_safetensors(out / "model.safetensors")  # written by rank 0, whole
     ctx.master_print(f"wrote {out}")
 
 

@@ -29,7 +29,7 @@ from common import forward_backward, launch, make_directory, random_bits, read_i
 SPECIALS = 3  # of a row: [CLS] and two [SEP]
 DTYPES = {"f32": ("f32", None), "bf16": ("bf16", None), "autocast": ("f32", "bf16")}
 DEFAULTS = {"tp": 1, "dp": 1, "steps": 300, "warmup": -1, "batch": 16, "seq": 64, "hidden": 128,
-            "layers": 2, "heads": 4, "intermediate": 512, "vocab": 256, "cls": -1, "sep": -1,
+            "layers": 2, "heads": 4, "intermediate": 512, "vocab": -1, "cls": -1, "sep": -1,
             "mask": -1, "lr": 1e-3, "seed": 1}
 
 
@@ -38,6 +38,10 @@ def read_arguments():
                      ("zero1", "sequence-parallel"), dtype=DTYPES)
     if a.text and a.data:
         sys.exit("pretrain_bert: expected --text or --data, got both")
+    if a.data and a.vocab < 0:  # ids of words would serve as [CLS] and others
+        sys.exit("pretrain_bert: expected --vocab with --data")
+    if a.vocab < 0:
+        a.vocab = 256  # bytes
     for index, name in enumerate(("cls", "sep", "mask")):
         if getattr(a, name) < 0:
             setattr(a, name, a.vocab + index)

@@ -198,6 +198,8 @@ def main():
         sys.exit(f"train_lm: expected a text of more than {a.seq} bytes, got {len(text)}")
     with nxd.Context(seed=a.seed, timeout_ms=120000) as ctx:
         make_directory(ctx, a.out)
+        if a.save:
+            make_directory(ctx, Path(a.save).parent)
         trainer = Trainer(ctx, a, text)
         finish(ctx, a, trainer, train(ctx, a, trainer))
 

@@ -87,9 +87,6 @@ func trainStep(model *engine.Module, adamw *nxd.Optimizer, copies common.Copies,
 
 // copyOtherFiles copies all of a directory's files but the weights, which are new.
 func copyOtherFiles(from, to string) error {
-	if err := os.MkdirAll(to, 0o777); err != nil {
-		return err
-	}
 	entries, err := os.ReadDir(from)
 	for _, e := range entries {
 		if err == nil && !e.IsDir() && !strings.HasPrefix(e.Name(), ".") && !isWeights(e.Name()) {
@@ -116,14 +113,14 @@ func writeDirectory(c *nxd.Context, model *engine.Module) error {
 	if err != nil {
 		return err
 	}
+	// Written by rank 0, whole.
+	if err := model.SaveSafetensors(filepath.Join(*out, "model.safetensors")); err != nil {
+		return err
+	}
 	if rank == 0 {
 		if err := copyOtherFiles(*source, *out); err != nil {
 			return err
 		}
-	}
-	// Written by rank 0, whole.
-	if err := model.SaveSafetensors(filepath.Join(*out, "model.safetensors")); err != nil {
-		return err
 	}
 	return c.Print("wrote " + *out)
 }
@@ -138,6 +135,9 @@ func run(ctx context.Context) error {
 		return err
 	}
 	defer c.Close()
+	if err := common.MakeDirectory(c, *out); err != nil {
+		return err
+	}
 	if err := c.InitModelParallel(&nxd.ParallelOptions{TensorParallelSize: int32(*tp)}); err != nil {
 		return err
 	}

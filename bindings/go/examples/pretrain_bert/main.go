@@ -12,6 +12,7 @@ package main
 
 import (
 	"context"
+	"errors"
 	"flag"
 	"fmt"
 	"os"
@@ -51,7 +52,7 @@ func readArguments() (*arguments, error) {
 	flag.Uint64Var(&a.seed, "seed", 1, "of weights and rows")
 	flag.StringVar(&a.text, "text", "", "file to train on; Debian's licence texts if not given")
 	flag.StringVar(&a.data, "data", "", "file of 16-bit ids to train on")
-	flag.IntVar(&a.vocabulary, "vocab", 256, "words that there are")
+	flag.IntVar(&a.vocabulary, "vocab", -1, "words that there are; 256 bytes without -data")
 	flag.IntVar(&a.cls, "cls", -1, "id of [CLS]")
 	flag.IntVar(&a.sep, "sep", -1, "id of [SEP]")
 	flag.IntVar(&a.mask, "mask", -1, "id of [MASK]")
@@ -61,6 +62,12 @@ func readArguments() (*arguments, error) {
 	if !known || flag.NArg() > 0 || (a.text != "" && a.data != "") {
 		return nil, fmt.Errorf("expected -text or -data and a -dtype, got %q %q %q %q", a.text, a.data, a.dtype,
 			flag.Args())
+	}
+	if a.data != "" && a.vocabulary < 0 { // ids of words would serve as [CLS] and others
+		return nil, errors.New("expected -vocab with -data")
+	}
+	if a.vocabulary < 0 {
+		a.vocabulary = 256
 	}
 	for i, id := range []*int{&a.cls, &a.sep, &a.mask} {
 		if *id < 0 {
@@ -192,9 +199,6 @@ func (a *arguments) writeDirectory(c *nxd.Context, model *engine.Module, config 
 		return err
 	}
 	if rank == 0 {
-		if err := os.MkdirAll(a.out, 0o777); err != nil {
-			return err
-		}
 		if err := os.WriteFile(filepath.Join(a.out, "config.json"), []byte(config), 0o666); err != nil {
 			return err
 		}
@@ -220,6 +224,11 @@ func (a *arguments) run(ctx context.Context) error {
 		return err
 	}
 	defer c.Close()
+	if a.out != "" {
+		if err := common.MakeDirectory(c, a.out); err != nil {
+			return err
+		}
+	}
 	if err := c.InitModelParallel(&nxd.ParallelOptions{TensorParallelSize: int32(a.tp)}); err != nil {
 		return err
 	}

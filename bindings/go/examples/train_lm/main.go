@@ -129,6 +129,14 @@ func (t *trainer) open(ctx context.Context) (err error) {
 	if err != nil {
 		return err
 	}
+	if err := common.MakeDirectory(t.c, t.out); err != nil {
+		return err
+	}
+	if t.save != "" {
+		if err := common.MakeDirectory(t.c, filepath.Dir(t.save)); err != nil {
+			return err
+		}
+	}
 	if t.rank, err = t.c.Rank(); err != nil {
 		return err
 	}
@@ -314,9 +322,6 @@ func (t *trainer) finish(losses []float32) error {
 		csv.WriteString("step,loss\n")
 		for i, loss := range losses {
 			fmt.Fprintf(&csv, "%d,%.6f\n", i+1, loss)
-		}
-		if err := os.MkdirAll(t.out, 0o777); err != nil {
-			return err
 		}
 		if err := os.WriteFile(filepath.Join(t.out, "loss.csv"), []byte(csv.String()), 0o666); err != nil {
 			return err

@@ -58,6 +58,9 @@ function forward_backward(model, copies, inputs...; cast = nothing)
     mean[1]
 end
 
+"By rank 0, with its parents. Before a training: no result of one is lost to a bad path."
+make_directory(ctx, path) = rank_in(ctx) == 0 && mkpath(path)
+
 "True if the loss of a step, from 1, is printed: about 20 of them, the first and the last too."
 is_shown(step, steps) = step in (1, steps) || step % max(1, steps ÷ 20) == 0
 

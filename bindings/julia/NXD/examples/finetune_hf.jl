@@ -30,15 +30,14 @@ is_weights(name) =
     any(ending -> endswith(name, ending), (".safetensors", ".safetensors.index.json", ".bin"))
 
 function write_directory(ctx, model)
+    NXD.save(model, joinpath(o.out, "model.safetensors")) # written by rank 0, whole
     if rank_in(ctx) == 0
-        mkpath(o.out)
         for name in readdir(o.model)
             from = joinpath(o.model, name)
             isfile(from) && !startswith(name, ".") && !is_weights(name) &&
                 cp(from, joinpath(o.out, name); force = true, follow_symlinks = true)
         end
     end
-    NXD.save(model, joinpath(o.out, "model.safetensors")) # written by rank 0, whole
     master_print(ctx, "wrote ", o.out)
 end
 
@@ -46,6 +45,7 @@ function main()
     corpus = o.ids != "" ? read_ids(o.ids) : read_text(o.text)
     length(corpus) > o.seq || error("expected more than $(o.seq) ids, got $(length(corpus))")
     Context() do ctx
+        make_directory(ctx, o.out)
         init_model_parallel!(ctx; tensor_parallel_size = o.tp)
         model = NXD.from_pretrained(ctx, o.model)
         train(ctx, model, corpus)

@@ -24,17 +24,20 @@ const dtypes = Dict("f32" => (Float32, nothing), "bf16" => (BFloat16, nothing),
 const o = read_options((
     tp = 1, dp = 1, zero1 = false, sequence_parallel = false, dtype = "f32", config = "", hidden = 128,
     layers = 2, heads = 4, intermediate = 512, steps = 300, warmup = -1, batch = 16, seq = 64,
-    lr = 1e-3, seed = 1, text = "", data = "", vocab = 256, cls = -1, sep = -1, mask = -1, out = ""))
+    lr = 1e-3, seed = 1, text = "", data = "", vocab = -1, cls = -1, sep = -1, mask = -1, out = ""))
 haskey(dtypes, o.dtype) || error("--dtype: one of $(join(keys(dtypes), ", "))")
 o.text == "" || o.data == "" || error("expected --text or --data, got both")
-const cls, sep, mask = [id < 0 ? o.vocab + i : id for (i, id) in zip(0:2, (o.cls, o.sep, o.mask))]
+# Ids of words would serve as [CLS] and others.
+o.data == "" || o.vocab >= 0 || error("expected --vocab with --data")
+const vocab = o.vocab < 0 ? 256 : o.vocab # bytes
+const cls, sep, mask = [id < 0 ? vocab + i : id for (i, id) in zip(0:2, (o.cls, o.sep, o.mask))]
 const warmup = o.warmup < 0 ? o.steps ÷ 20 + 1 : o.warmup
 
 "A Hugging Face configuration: a file's, or one made of the sizes given."
 make_config() = o.config != "" ? read(o.config, String) : """
     {"model_type": "bert", "architectures": ["BertForPreTraining"], "hidden_size": $(o.hidden),
      "num_hidden_layers": $(o.layers), "num_attention_heads": $(o.heads),
-     "intermediate_size": $(o.intermediate), "vocab_size": $(o.vocab + specials),
+     "intermediate_size": $(o.intermediate), "vocab_size": $(vocab + specials),
      "max_position_embeddings": $(o.seq), "type_vocab_size": 2, "hidden_act": "gelu",
      "hidden_dropout_prob": 0.1, "attention_probs_dropout_prob": 0.1, "initializer_range": 0.02,
      "layer_norm_eps": 1e-12, "pad_token_id": null}
@@ -65,7 +68,7 @@ function hide_words!(ids, types, draw)
         labels[at] = ids[at]
         kind = draw(10)
         kind < 8 && (ids[at] = mask)
-        kind == 8 && (ids[at] = draw(o.vocab))
+        kind == 8 && (ids[at] = draw(vocab))
         hidden += 1
     end
     labels
@@ -110,7 +113,6 @@ end
 
 function write_directory(ctx, model, config)
     if rank_in(ctx) == 0
-        mkpath(o.out)
         write(joinpath(o.out, "config.json"), config)
     end
     NXD.save(model, joinpath(o.out, "model.safetensors")) # written by rank 0, whole
@@ -122,6 +124,7 @@ function main()
     length(words) >= 2 * o.seq || error("expected at least $(2 * o.seq) words, got $(length(words))")
     config = make_config()
     Context(seed = o.seed) do ctx
+        o.out == "" || make_directory(ctx, o.out)
         init_model_parallel!(ctx; tensor_parallel_size = o.tp)
         model = NXD.model(ctx, config; dtype = dtypes[o.dtype][1], sequence_parallel = o.sequence_parallel)
         train(ctx, model, words)

@@ -175,11 +175,12 @@ function main()
     text === nothing || length(text) > o.seq ||
         error("expected a text of more than $(o.seq) bytes, got $(length(text))")
     Context(seed = o.seed, timeout_ms = 120000) do ctx
+        make_directory(ctx, o.out)
+        o.save == "" || make_directory(ctx, dirname(abspath(o.save)))
         init_model_parallel!(ctx; tensor_parallel_size = o.tp, pipeline_parallel_size = o.pp)
         t = Trainer(ctx, text === nothing ? DataLoader(ctx, [o.data], o.batch, o.seq) : text)
         losses = train(ctx, t)
         if rank_in(ctx) == 0
-            mkpath(o.out)
             write(joinpath(o.out, "loss.csv"),
                   "step,loss\n" * join((@sprintf("%d,%.6f\n", i, l) for (i, l) in enumerate(losses))))
         end

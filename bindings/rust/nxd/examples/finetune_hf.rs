@@ -9,7 +9,9 @@
 //! data-parallel copies.
 mod common;
 
-use common::{forward_backward, ids_of_bytes, join, random_windows, read_ids, Options};
+use common::{
+    forward_backward, ids_of_bytes, join, make_directory, random_windows, read_ids, Options,
+};
 use nxd::{
     model, AdamwOptions, Axis, Context, DType, Error, FinishOptions, Module, Optimizer,
     ParallelOptions, Reduce, Result, Tensor,
@@ -81,7 +83,6 @@ fn train(ctx: &Context, a: &Arguments, model: &Module, corpus: &[i64]) -> Result
 
 /// All of a directory's files but the weights, which are new.
 fn copy_other_files(from: &str, to: &str) -> Result<()> {
-    std::fs::create_dir_all(to)?;
     for entry in std::fs::read_dir(from)? {
         let path = entry?.path();
         let name = path.file_name().unwrap_or_default().to_string_lossy().into_owned();
@@ -101,13 +102,14 @@ fn main() -> Result<()> {
     }
     let corpus = a.corpus()?;
     let ctx = Context::create()?;
+    make_directory(&ctx, &a.out)?;
     ctx.init_model_parallel(&ParallelOptions { tensor_parallel_size: a.tp, ..Default::default() })?;
     let model = model::from_pretrained(&ctx, &a.model, &Default::default())?;
     train(&ctx, &a, &model, &corpus)?;
+    model.save_safetensors(&join(&a.out, "model.safetensors"))?; // written by rank 0, whole
     if ctx.rank()? == 0 {
         copy_other_files(&a.model, &a.out)?;
     }
-    model.save_safetensors(&join(&a.out, "model.safetensors"))?; // written by rank 0, whole
     ctx.master_print(&format!("wrote {}", a.out))?;
     ctx.finalize()
 }

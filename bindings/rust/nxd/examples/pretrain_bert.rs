@@ -15,7 +15,9 @@
 //! model.safetensors.
 mod common;
 
-use common::{forward_backward, ids_of_bytes, join, random_bits, read_ids, read_text, Options};
+use common::{
+    forward_backward, ids_of_bytes, join, make_directory, random_bits, read_ids, read_text, Options,
+};
 use nxd::model::{self, ModelOptions};
 use nxd::{
     AdamwOptions, Axis, Context, ContextOptions, DType, Ddp, DdpOptions, Error, FinishOptions,
@@ -65,7 +67,15 @@ impl Arguments {
         let mut o = Options::read();
         let (dtype, autocast) = o.choice("--dtype", &DTYPES)?;
         let steps = o.number("--steps", 300)?;
-        let vocabulary = o.number("--vocab", 256)?;
+        let (text, data) = (o.text("--text")?, o.text("--data")?);
+        let vocabulary = match o.number("--vocab", -1)? {
+            // Ids of words would serve as [CLS] and others.
+            count if count < 0 && data.is_some() => {
+                return Err(Error::user("expected --vocab with --data"))
+            }
+            count if count < 0 => 256, // bytes
+            count => count,
+        };
         let a = Arguments {
             tp: o.number("--tp", 1)?,
             dp: o.number("--dp", 1)?,
@@ -87,8 +97,8 @@ impl Arguments {
             mask: o.number("--mask", vocabulary + 2)?,
             learning_rate: o.rate(1e-3)?,
             seed: o.number("--seed", 1)?,
-            text: o.text("--text")?,
-            data: o.text("--data")?,
+            text,
+            data,
             config: o.text("--config")?,
             out: o.text("--out")?,
         };
@@ -270,7 +280,6 @@ fn train(ctx: &Context, a: &Arguments, model: &Module, words: &[i64]) -> Result<
 
 fn write_directory(ctx: &Context, model: &Module, config: &str, out: &str) -> Result<()> {
     if ctx.rank()? == 0 {
-        std::fs::create_dir_all(out)?;
         std::fs::write(join(out, "config.json"), config)?;
     }
     model.save_safetensors(&join(out, "model.safetensors"))?; // written by rank 0, whole
@@ -284,6 +293,9 @@ fn main() -> Result<()> {
     }
     let (words, config) = (a.words()?, a.config()?);
     let ctx = Context::create_with(&ContextOptions { seed: a.seed, ..Default::default() })?;
+    if let Some(out) = &a.out {
+        make_directory(&ctx, out)?;
+    }
     ctx.init_model_parallel(&ParallelOptions { tensor_parallel_size: a.tp, ..Default::default() })?;
     let options = ModelOptions {
         dtype: a.dtype,

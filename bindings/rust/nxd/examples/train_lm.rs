@@ -12,7 +12,7 @@
 //! Hugging Face directory, with its weights (--weights).
 mod common;
 
-use common::{forward_backward, join, random_bits, random_windows, Options};
+use common::{forward_backward, join, make_directory, random_bits, random_windows, Options};
 use nxd::functional::gather_from_tensor_region;
 use nxd::machine::measure_gemm_peak;
 use nxd::model::{self, ModelOptions};
@@ -23,6 +23,7 @@ use nxd::{
     Module, Op, Optimizer, Owned, ParallelOptions, PipelineOptions, Reduce, Result, Tensor,
     TrainingState,
 };
+use std::path::Path;
 use std::time::{Duration, Instant};
 
 /// A way to train: what parameters are kept in, how those of bf16 are updated, automatic casts.
@@ -434,7 +435,6 @@ fn finish(ctx: &Context, a: &Arguments, trainer: &Trainer, losses: &[f32]) -> Re
     if ctx.rank()? == 0 {
         let row = |(i, loss): (usize, &f32)| format!("{},{:.6}\n", i + 1, loss);
         let rows: String = losses.iter().enumerate().map(row).collect();
-        std::fs::create_dir_all(&a.out)?;
         std::fs::write(join(&a.out, "loss.csv"), format!("step,loss\n{}", rows))?;
     }
     if let Some(path) = &a.save {
@@ -462,6 +462,10 @@ fn main() -> Result<()> {
         ..Default::default()
     };
     let ctx = Context::create_with(&options)?;
+    make_directory(&ctx, &a.out)?;
+    if let Some(parent) = a.save.as_ref().and_then(|file| Path::new(file).parent()) {
+        make_directory(&ctx, parent)?;
+    }
     ctx.init_model_parallel(&ParallelOptions {
         tensor_parallel_size: a.tp,
         pipeline_parallel_size: a.pp,

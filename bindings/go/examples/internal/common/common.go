@@ -53,6 +53,16 @@ func spawn(ctx context.Context, n int) (bool, error) {
 	return true, job.Wait(ctx)
 }
 
+// MakeDirectory has rank 0 make a directory and its parents. Before a training: no result of one is lost to a
+// bad path.
+func MakeDirectory(c *nxd.Context, path string) error {
+	rank, err := c.Rank()
+	if err != nil || rank != 0 {
+		return err
+	}
+	return os.MkdirAll(path, 0o777)
+}
+
 // Shown is whether a step's loss is printed: about 20 of them, the first and the last too.
 func Shown(step, steps int) bool {
 	return step == 0 || step+1 == steps || steps < 40 || (step+1)%(steps/20) == 0

@@ -69,6 +69,14 @@ impl Options {
     }
 }
 
+/// By rank 0, with its parents. Before a training: no result of one is lost to a bad path.
+pub fn make_directory(ctx: &Context, path: impl AsRef<Path>) -> Result<()> {
+    if ctx.rank()? == 0 {
+        std::fs::create_dir_all(path)?;
+    }
+    Ok(())
+}
+
 /// The file given, or the licence texts that Debian installs, in order of their names.
 pub fn read_text(path: &Option<String>) -> Result<Vec<u8>> {
     if let Some(path) = path {
