@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # scripts/install_julia puts a julia where it is told, also by a path that is relative and has a blank, which
-# then runs from any directory. Stand-ins for apt-get and dpkg-deb: nothing is fetched.
+# then runs from any directory; it leaves a directory with files of others as it is. Stand-ins for apt-get and dpkg-deb: nothing is fetched.
 # usage: test_install_julia.sh SOURCE_DIR BUILD_DIR     77: no Debian on x86-64
 set -euo pipefail
 . "$(dirname "$0")/lib.sh"
@@ -37,3 +37,17 @@ cd /
 # It is there, so that nothing is done again.
 "$source/scripts/install_julia" "$work/some where/julia" | grep 'julia: --version$' > /dev/null
 [[ $(ls -A "$work/some where") == julia ]] || { ls -A "$work/some where"; exit 1; }
+
+# A directory of others is rejected before anything is fetched, and an empty one is taken.
+mkdir "$work/theirs" "$work/empty"
+echo kept > "$work/theirs/file"
+for prefix in "$work/theirs" "$work/theirs/file"; do
+  if PATH=$work/bin:$PATH NXD_JULIA_CACHE=$work/untouched "$source/scripts/install_julia" "$prefix" > "$work/out" 2>&1; then
+    echo "install_julia takes $prefix"
+    exit 1
+  fi
+  grep -q "^install_julia: expected a new or empty directory, got $prefix," "$work/out" || { cat "$work/out"; exit 1; }
+done
+[[ $(< "$work/theirs/file") == kept && ! -e $work/untouched ]] || { ls -A "$work" "$work/theirs"; exit 1; }
+PATH=$work/bin:$PATH NXD_JULIA_CACHE=$work/kept "$source/scripts/install_julia" "$work/empty" > "$work/out" 2>&1 || { cat "$work/out"; exit 1; }
+"$work/empty/bin/julia" --version > "$work/out"
