@@ -36,7 +36,7 @@ inputs=(alone after single)
 { echo "// a line before"; "$source/scripts/single_header"; } > "$work/behind"
 sed 1d "$work/behind" | cmp - "$work/nxd_single.h" || { echo "FAILED: a line before nxd_single.h is lost"; exit 1; }
 mkdir -p "$work/cut/scripts" "$work/cut/include"
-cp "$source/scripts/single_header" "$work/cut/scripts"
+cp "$source"/scripts/{single_header,options.sh} "$work/cut/scripts"
 echo '#include "nxd/absent.h"' > "$work/cut/include/nxd.h"
 if "$work/cut/scripts/single_header" "$work/cut/out" 2> "$work/why"; then echo "FAILED: a topic may be absent"; exit 1; fi
 grep -q 'cannot read .*absent\.h' "$work/why"

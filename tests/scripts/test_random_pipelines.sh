@@ -12,6 +12,9 @@ NXD_RANKS=2 NXD_CASES=1 NXD_XLA_BACKEND=replay "$source/scripts/check_pipelines"
 
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
+# A kind is the same one whichever comes before it.
+NXD_RANKS=1 NXD_CASES=1 NXD_KINDS="own scripted" "$source/scripts/check_pipelines" "$build" | tee "$work/log"
+sed 's/.* agree with \(.*\), F64/\1/' "$work/log" | diff - <(printf "one rank's\nPyTorch's\n")
 cp -r "$source/bench/pipelines" "$work/pipelines"
 # FILE CHANGE [OPTION]
 differs() {

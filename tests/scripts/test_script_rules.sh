@@ -36,7 +36,7 @@ if checks "$work/out" 2> /dev/null > /dev/null; then echo "a file that is no pro
 
 # The build directory is the tree's, from wherever a script is called.
 mkdir -p "$work/tree"/{scripts,build/bench}
-cp "$source"/scripts/{bench,kill_saves} "$work/tree/scripts/"
+cp "$source"/scripts/{bench,kill_saves,options.sh} "$work/tree/scripts/"
 printf '#!/bin/sh\necho measured\n' > "$work/tree/build/bench/bench_step"
 chmod +x "$work/tree/build/bench/bench_step"
 [[ $(cd / && "$work/tree/scripts/bench" | grep -c measured) == 4 ]] || { echo "scripts/bench measures something else"; exit 1; }
