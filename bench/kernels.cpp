@@ -102,6 +102,7 @@ std::vector<Result> results[static_cast<size_t>(Kind::kCount)][3];
 double product_peaks[3] = {};  // by dtype
 std::string wanted;
 bool with_long = false;
+const char* const kUsage = "usage: bench_kernels [--long] [PART]\n";
 
 bool is_wanted(const std::string& name) { return name.find(wanted) != std::string::npos; }
 
@@ -161,6 +162,15 @@ void measure_peak(nxd_dtype_t dtype) {
   const double start = now(), wall_start = wall();
   const double flops = measure_gemm_peak(dtype, 2048);
   product_peaks[dtype] = flops * (wall() - wall_start) / (now() - start);
+}
+
+bool any_result() {
+  for (const auto& by_dtype : results) {
+    for (const std::vector<Result>& all : by_dtype) {
+      if (!all.empty()) return true;
+    }
+  }
+  return false;
 }
 
 void print_summary() {
@@ -410,7 +420,7 @@ int main(int argc, char** argv) {
   int letter = 0;
   while ((letter = ::getopt_long(argc, argv, "", known, nullptr)) == 'l') with_long = true;
   if (letter != -1 || argc - optind > 1) {
-    std::fputs("usage: bench_kernels [--long] [PART]\n", stderr);
+    std::fputs(kUsage, stderr);
     return 2;
   }
   if (optind < argc) wanted = argv[optind];
@@ -433,6 +443,10 @@ int main(int argc, char** argv) {
     bench_cross_entropy(dtype);
   }
   bench_optimizers();
+  if (!any_result()) {
+    std::fprintf(stderr, "bench_kernels: no kernel has %s in its name\n%s", wanted.c_str(), kUsage);
+    return 2;
+  }
   print_summary();
   return 0;
 }

@@ -24,6 +24,7 @@ cd "$work"
 rejects bench/bench_kernels one two
 rejects bench/bench_kernels --no-such
 rejects bench/bench_kernels --long one two
+rejects bench/bench_kernels no-such-kernel
 for number in 1 64x "" -3 99999999999999999999; do rejects bench/bench_scaling "$number"; done
 for ranks in 2x 0 "" 1000; do rejects examples/c/embed_tensor_parallel "$ranks"; done
 for chunks in 2x 0 ""; do rejects examples/c/pipeline_callbacks --chunks "$chunks"; done

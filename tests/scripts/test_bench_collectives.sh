@@ -54,6 +54,27 @@ best, _, notes = bench.read_results(path)
 found = [best["all_reduce", "f32", 2, 4096, label][0] for label in ("shm arena", "copy")]
 assert found == [5, 4] and ("shm arena", "failed") in notes, (found, notes)
 PY
+# A run that fails is told, whatever other passes and numbers of ranks measured.
+mkdir -p "$work/told/bench" "$work/told/tools"
+ln -s "$(realpath "$build/bench/bench_collectives")" "$work/told/bench/"
+cat > "$work/told/tools/nxdrun" << 'END'
+#!/bin/sh
+echo run >> "$0.runs"
+[ "$(wc -l < "$0.runs")" != 2 ] || { echo "its second run failed" >&2; exit 1; }
+exec "$NXDRUN" "$@"
+END
+chmod +x "$work/told/tools/nxdrun"
+for options in "--passes 2 --ranks 2" "--passes 1 --ranks 2,3"; do
+  status=0
+  rm -f "$work/told/tools/nxdrun.runs"
+  # shellcheck disable=SC2086
+  NXDRUN=$build/tools/nxdrun timeout 300 "$source/scripts/bench_collectives" "$work/told" --short $options \
+    --contenders gloo --operations barrier > "$work/table" 2> "$work/said" || status=$?
+  [[ $status == 1 ]] && grep -q "^failed: gloo with ${options: -1} ranks: its second run failed" "$work/table" ||
+    { echo "$options: status $status"; cat "$work/table" "$work/said"; exit 1; }
+done
+if bench --ranks 3 --operations ping_pong 2> "$work/refused"; then echo "nothing is measured"; exit 1; fi
+grep -q "nothing to measure" "$work/refused"
 if bench --contenders "nothing known" --out "$work/none.tsv" > "$work/refused" 2>&1; then
   echo "a contender that is not known was accepted"
   exit 1
