@@ -257,17 +257,19 @@ static const char* schedule_name(nxd_pp_schedule_kind_t kind) {
 static void print_table(const nxd_plan_layout_t* layouts, const nxd_plan_prediction_t* predictions,
                         size_t count) {
   puts(
-      "   tp   pp   dp virtual  schedule     microbatches  cuts  zero  sp  recompute      step s"
+      "    tp    pp    dp virtual  schedule     microbatches  cuts  zero  sp  recompute      step s"
       "    tokens/s  GEMM  bubble     GiB");
   for (size_t i = 0; i < count; ++i) {
     const nxd_plan_layout_t* l = &layouts[i];
     const nxd_plan_prediction_t* p = &predictions[i];
-    printf("%5d%5d%5d%8d  %-11s %6d x %-5d %5s%6d%4d%11d%12.4g%12.4g%5.0f%%%7.1f%%%8.2f\n",
-           l->tensor_parallel_size, l->pipeline_parallel_size, l->data_parallel_size,
-           l->virtual_size, schedule_name(l->schedule), l->num_microbatches, l->microbatch_size,
-           l->partition == NXD_PP_PARTITION_COST ? "cost" : "even", l->zero_stage,
-           l->sequence_parallel, l->recompute, p->step_seconds, p->tokens_per_second,
-           100 * p->gemm_share, 100 * p->bubble_share, (double)p->total_bytes / 1073741824.0);
+    /* Blanks of their own: a number that is wider than its column stays apart from others. */
+    printf(
+        "%6d %5d %5d %7d  %-11s %6d x %-5d %5s %5d %3d %10d %11.4g %11.4g %4.0f%% %6.1f%% %7.2f\n",
+        l->tensor_parallel_size, l->pipeline_parallel_size, l->data_parallel_size, l->virtual_size,
+        schedule_name(l->schedule), l->num_microbatches, l->microbatch_size,
+        l->partition == NXD_PP_PARTITION_COST ? "cost" : "even", l->zero_stage,
+        l->sequence_parallel, l->recompute, p->step_seconds, p->tokens_per_second,
+        100 * p->gemm_share, 100 * p->bubble_share, (double)p->total_bytes / 1073741824.0);
   }
 }
 

@@ -21,6 +21,12 @@ run --help && grep -q -- '--ranks-per-host' "$work/out" || fail help
 run --ranks 8 --batch 64 --top 3 "$config" || fail table
 [[ $(wc -l < "$work/out") == 4 ]] || fail "a line of titles and three layouts"
 awk 'NR > 1 && $1 * $2 * $3 != 8 { exit 1 }' "$work/out" || fail "layouts of eight ranks"
+fields=$(awk 'NR == 2 { print NF }' "$work/out")
+# Numbers of ranks and gibibytes that are wide stay apart; titles end where their columns do.
+run --ranks 65536 --batch 1073741824 --top 40 "$config" || fail "many ranks"
+awk -v fields="$fields" 'NR == 1 { dp = index($0, "dp") + 1 }
+  NR > 1 && (NF != fields || $1 * $2 * $3 != 65536 || substr($0, dp, 2) !~ /[0-9] /) { exit 1 }' "$work/out" ||
+  fail "a row of $fields fields for each layout of many ranks"
 run --tp 2 --pp 2 --microbatches 8 --schedule zero-bubble --dtype bf16 --zero "$config" || fail one
 grep -q '^step' "$work/out" && grep -q 'bubble' "$work/out" || fail "a prediction"
 run --tp 3 --sequence-parallel --sequence 513 "$config" || fail "ranks that do not divide the heads"
