@@ -25,5 +25,10 @@ for layout in "1 1" "2 2" "2 1" "4 2"; do
   read -r ranks tp <<< "$layout"
   losses "$work/$ranks-ranks-tp$tp" "$NXD_PREFIX/bin/nxdrun" -n "$ranks" "$work/parallel" "$tp"
 done
+# As the page says it, in the directory that is installed.
+sed -n 's/^    \(go\|nxdrun\) /\1 /p' README.md > "$work/page.sh"
+[[ $(wc -l < "$work/page.sh") == 2 ]] || { cat "$work/page.sh"; exit 1; }
+HOME=$work PATH=$NXD_PREFIX/bin:$PATH losses "$work/page" bash -e "$work/page.sh"
+[[ -x $work/mlp_parallel ]] || { ls "$work"; exit 1; }
 for tp in 1 3; do rejects_ranks $tp "$NXD_PREFIX/bin/nxdrun" -n 3 "$work/parallel" $tp; done
-compare_losses 1e-5 "$work"/{run-alone,1-ranks-tp1,2-ranks-tp2,2-ranks-tp1,4-ranks-tp2}
+compare_losses 1e-5 "$work"/{run-alone,1-ranks-tp1,2-ranks-tp2,2-ranks-tp1,4-ranks-tp2,page}

@@ -9,7 +9,7 @@ source=$1 build=$2
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
 
-# Beside the sources nothing is written.
+# As bindings/python/README.md has it: pip writes beside the sources, which may be read-only.
 cp -r "$source/bindings/python" "$work/python"
 env -u PYTHONPATH /usr/bin/python3 -m pip --quiet --disable-pip-version-check wheel --no-build-isolation --no-deps \
   --no-index --wheel-dir "$work" "$work/python" > "$work/log" 2>&1 || { cat "$work/log"; exit 1; }
