@@ -36,8 +36,8 @@ class Stage:
             outputs[0][:] = h.detach().numpy()
             self.graphs[call.microbatch] = None, h
             return None
-        # The library's memory, which stays until the backward task.
-        h = torch.from_numpy(inputs[0]).requires_grad_()
+        # A copy: torch has no tensors over memory that may only be read, as the library's here.
+        h = torch.tensor(inputs[0], requires_grad=True)
         z = torch.nn.functional.linear(h, self.weight, self.bias)
         # The microbatch's share of the mean over all samples.
         loss = loss_of(z, self.labels[rows].long()) * MICROBATCHES
@@ -47,7 +47,7 @@ class Stage:
     def backward(self, call, inputs, grad_outputs, grad_inputs):
         h, result = self.graphs.pop(call.microbatch)
         if self.first:
-            result.backward(torch.from_numpy(grad_outputs[0]))
+            result.backward(torch.tensor(grad_outputs[0]))
         else:
             (result * call.loss_weight).backward()
             grad_inputs[0][:] = h.grad.numpy()

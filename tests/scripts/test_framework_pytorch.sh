@@ -129,4 +129,5 @@ PYTHONPATH=$examples:$PYTHONPATH timeout 300 "$build/tools/nxdrun" -n 2 "$python
   > "$work/unbound.log" 2>&1 || { cat "$work/unbound.log"; exit 1; }
 grep "goes well" "$work/unbound.log"
 losses "$work/pipeline" "$build/tools/nxdrun" -n 2 "$python" "$examples/mlp_pipeline.py"
+if grep Warning "$work"/{alone,distributed,pipeline}.log; then echo "an example warns"; exit 1; fi
 compare_losses 1e-5 "$work"/{alone,2-ranks-tp2,2-ranks-tp1,4-ranks-tp2,distributed,pipeline}
