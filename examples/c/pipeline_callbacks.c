@@ -4,7 +4,7 @@
  * last digit for every number of ranks, chunks and every schedule.
  *
  *   ./pipeline_callbacks                                          (one rank)
- *   nxdrun -n 4 ./pipeline_callbacks --schedule zero_bubble
+ *   nxdrun -n 4 ./pipeline_callbacks --schedule zero-bubble
  *   NEURON_NUM_DEVICES=2 ./pipeline_callbacks --chunks 2 --timeline run.json
  *   torchrun --nproc-per-node=2 --no-python ./pipeline_callbacks --schedule gpipe
  *
@@ -242,7 +242,7 @@ static nxd_status_t run_all(example_t* e) {
 }
 
 static int read_arguments(example_t* e, int argc, char** argv) {
-  static const char* const schedules[] = {"default", "1f1b", "interleaved", "gpipe", "zero_bubble"};
+  static const char* const schedules[] = {"default", "1f1b", "interleaved", "gpipe", "zero-bubble"};
   static const struct option options[] = {{"chunks", required_argument, NULL, 'c'},
                                           {"schedule", required_argument, NULL, 's'},
                                           {"timeline", required_argument, NULL, 't'},
@@ -270,7 +270,7 @@ int main(int argc, char** argv) {
   static example_t e;
   if (!read_arguments(&e, argc, argv)) {
     fprintf(stderr,
-            "usage: pipeline_callbacks [--schedule 1f1b|interleaved|gpipe|zero_bubble] "
+            "usage: pipeline_callbacks [--schedule 1f1b|interleaved|gpipe|zero-bubble] "
             "[--chunks N] [--timeline FILE.json]\n");
     return 2;
   }

@@ -28,6 +28,8 @@ rejects bench/bench_kernels no-such-kernel
 for number in 1 64x "" -3 99999999999999999999; do rejects bench/bench_scaling "$number"; done
 for ranks in 2x 0 "" 1000; do rejects examples/c/embed_tensor_parallel "$ranks"; done
 for chunks in 2x 0 ""; do rejects examples/c/pipeline_callbacks --chunks "$chunks"; done
+# One spelling for all programs.
+rejects examples/c/pipeline_callbacks --schedule zero_bubble
 need_built "$build/src/libnxd.so"
 rejects bench/bench_checkpoints
 for mib in 0 1G ""; do rejects bench/bench_checkpoints directory "$mib"; done
@@ -36,4 +38,5 @@ for rounds in 0 11x 1e3 1001; do rejects bench/bench_device_step "$rounds"; done
 rejects bench/bench_step_weights config
 rejects bench/bench_step_weights no-such-config out
 rejects bench/bench_step --steps 3x
+rejects bench/bench_step --schedule zero_bubble
 echo ok

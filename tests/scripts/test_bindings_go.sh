@@ -80,7 +80,7 @@ for tp in 3 1; do
     { cat "$work/uneven.out"; exit 1; }
 done
 run stages.one "$work/stages"
-for schedule in 1f1b gpipe zero_bubble; do
+for schedule in 1f1b gpipe zero-bubble; do
   run stages "$nxdrun" -n 2 "$work/stages" $schedule
   cmp <(losses "$work/stages.one.out") <(losses "$work/stages.out")
 done

@@ -40,6 +40,7 @@ refuses 2 "unrecognized option '--colour'" --colour "$config"
 refuses 2 "option '--tp' requires an argument" "$config" --tp
 refuses 2 '--ranks: expected a number above 0, got x' --ranks x "$config"
 refuses 2 '--dtype: expected f32 or bf16' --dtype f64 "$config"
+refuses 2 '--schedule: expected 1f1b, interleaved, gpipe or zero-bubble' --schedule zero_bubble "$config"
 refuses 2 'no configuration was given'
 refuses 2 'expected one configuration' "$config" "$config"
 for option in '--ranks 4' '--batch 64' '--top 3' '--max-virtual 2'; do

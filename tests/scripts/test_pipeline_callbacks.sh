@@ -24,7 +24,7 @@ run one "$example"
 awk 'NR == 1 { first = $4 } { last = $4 }
      END { print NR " steps, loss " first " to " last; exit !(NR == 30 && last < 0.5 * first) }' "$work/one"
 for n in 2 4; do
-  for schedule in 1f1b gpipe zero_bubble; do
+  for schedule in 1f1b gpipe zero-bubble; do
     run "$n.$schedule" "$build/tools/nxdrun" -n $n "$example" --schedule $schedule
   done
   run "$n.interleaved" "$build/tools/nxdrun" -n $n "$example" --chunks 2 --timeline "$work/$n.json"

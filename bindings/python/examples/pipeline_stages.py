@@ -3,7 +3,7 @@ backward pass, cut over the ranks there are. libnxd runs the schedule and carrie
 SGD follows each step. No libtorch is loaded. Losses are the same to the last digit for every number
 of ranks, chunks and every schedule.
 
-    nxdrun -n 2 python3 pipeline_stages.py --schedule zero_bubble
+    nxdrun -n 2 python3 pipeline_stages.py --schedule zero-bubble
 """
 
 import argparse
@@ -90,7 +90,8 @@ class Layers:
 
 def main():
     arguments = argparse.ArgumentParser(description="A pipeline whose stages are Python.")
-    arguments.add_argument("--schedule", default="default")
+    arguments.add_argument("--schedule", default="default",
+                           choices=["default", "1f1b", "interleaved", "gpipe", "zero-bubble"])
     arguments.add_argument("--chunks", type=int, default=1)
     a = arguments.parse_args()
     with nxd.Context() as ctx:
@@ -102,7 +103,7 @@ def main():
         pipeline = nxd.CallbackPipeline(
             ctx, layers, [[value] if s > 0 else [] for s in mine],
             [[value] if s + 1 < stages else [] for s in mine], num_microbatches=MICROBATCHES,
-            schedule=a.schedule, broadcast_and_average_loss=True)
+            schedule=a.schedule.replace("-", "_"), broadcast_and_average_loss=True)
         for step in range(STEPS):
             loss = pipeline.run()
             layers.update()

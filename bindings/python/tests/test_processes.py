@@ -106,7 +106,7 @@ class Examples(unittest.TestCase):
         script = EXAMPLES / "pipeline_stages.py"
         one = losses(run_python(script).stdout)
         self.assertEqual(len(one), 30)
-        for options in ["--schedule zero_bubble", "--chunks 2"] + ["--schedule 1f1b",
+        for options in ["--schedule zero-bubble", "--chunks 2"] + ["--schedule 1f1b",
                                                                    "--schedule gpipe"] * LONG:
             with self.subTest(options):
                 got = losses(spawned(sys.executable, script, *options.split()))

@@ -3,7 +3,7 @@
 // program's slices follows each step. Losses are the same to the last digit for every number of ranks and
 // every schedule.
 //
-//	nxdrun -n 2 ./stages zero_bubble
+//	nxdrun -n 2 ./stages zero-bubble
 package main
 
 import (
@@ -237,14 +237,14 @@ func run(schedule nxd.ScheduleKind) error {
 
 func main() {
 	schedules := map[string]nxd.ScheduleKind{"default": nxd.ScheduleDefault, "1f1b": nxd.Schedule1F1B,
-		"gpipe": nxd.ScheduleGPipe, "zero_bubble": nxd.ScheduleZeroBubble}
+		"gpipe": nxd.ScheduleGPipe, "zero-bubble": nxd.ScheduleZeroBubble}
 	name := "default"
 	if len(os.Args) > 1 {
 		name = os.Args[1]
 	}
 	schedule, ok := schedules[name]
 	if !ok || len(os.Args) > 2 {
-		fmt.Fprintln(os.Stderr, "usage: stages [1f1b|gpipe|zero_bubble]")
+		fmt.Fprintln(os.Stderr, "usage: stages [1f1b|gpipe|zero-bubble]")
 		os.Exit(2)
 	}
 	if err := run(schedule); err != nil {

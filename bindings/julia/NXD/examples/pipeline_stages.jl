@@ -3,7 +3,7 @@
 # program's arrays follows each step. Losses are the same to the last digit for every number of
 # ranks and every schedule. No libtorch is loaded.
 #
-#   julia --project=. examples/pipeline_stages.jl [1f1b|gpipe|zero_bubble]
+#   julia --project=. examples/pipeline_stages.jl [1f1b|gpipe|zero-bubble]
 using NXD
 
 const layers, width, rows, microbatches, steps, rate = 8, 24, 16, 8, 30, 0.5f0
@@ -107,6 +107,11 @@ function train_step(ctx, pipeline, stage)
     stage.step += 1
 end
 
+const schedules = Dict("default" => :default, "1f1b" => Symbol("1f1b"), "gpipe" => :gpipe,
+                       "zero-bubble" => :zero_bubble)
+const wanted = get(ARGS, 1, "default")
+haskey(schedules, wanted) || error("expected 1f1b, gpipe or zero-bubble, got $wanted")
+
 function main()
     Context() do ctx
         rank, ranks = rank_in(ctx), size(ctx)
@@ -120,7 +125,7 @@ function main()
             backward = (call, i, go, gi) -> backward!(stage, call, i, go, gi, stage.grads),
             backward_input = (call, i, go, gi) -> backward!(stage, call, i, go, gi, nothing),
             backward_weight = (call, i, go) -> backward!(stage, call, i, go, nothing, stage.grads),
-            num_microbatches = microbatches, schedule = Symbol(get(ARGS, 1, "default")),
+            num_microbatches = microbatches, schedule = schedules[wanted],
             broadcast_and_average_loss = true)
         for step in 1:steps
             train_step(ctx, pipeline, stage)

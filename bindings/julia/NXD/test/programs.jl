@@ -56,7 +56,7 @@ end
 end
 
 @testset "pipeline stages in Julia" begin
-    found = numbers(two_processes(joinpath(examples, "pipeline_stages.jl"), "zero_bubble"), loss)
+    found = numbers(two_processes(joinpath(examples, "pipeline_stages.jl"), "zero-bubble"), loss)
     @test length(found) == 30 && found[30] < 0.5 * found[1]
     expected = c_example("pipeline_callbacks") # on one rank, with the C library's tanh
     expected === nothing || @test maximum(abs.(found .- numbers(expected, loss))) <= 1e-6

@@ -3,7 +3,7 @@
 //! stage's arrays follows each step. Needs no libtorch. Losses are the same to the last digit for
 //! every number of ranks and every schedule.
 //!
-//!     cargo run --no-default-features --example pipeline_stages -- zero_bubble
+//!     cargo run --no-default-features --example pipeline_stages -- zero-bubble
 use nxd::{
     Chunk, Context, DType, Error, ParallelOptions, PipelineScheduleKind, Result, Stage, StageCall,
     StageOptions, StagePipeline, Value, View, ViewMut,
@@ -224,8 +224,10 @@ fn main() -> Result<()> {
         None => PipelineScheduleKind::DEFAULT,
         Some("1f1b") => PipelineScheduleKind::_1F1B,
         Some("gpipe") => PipelineScheduleKind::GPIPE,
-        Some("zero_bubble") => PipelineScheduleKind::ZERO_BUBBLE,
-        Some(other) => return Err(Error::user(format!("no schedule {}", other))),
+        Some("zero-bubble") => PipelineScheduleKind::ZERO_BUBBLE,
+        Some(other) => {
+            return Err(Error::user(format!("expected 1f1b, gpipe or zero-bubble, got {}", other)))
+        }
     };
     if nxd::launch(2)? {
         return Ok(());

@@ -159,7 +159,7 @@ fn zero1_over_arrays() {
 #[test]
 fn stages_in_rust() {
     // The schedule that asks most of a stage.
-    let mine = numbers(&example("pipeline_stages", &["zero_bubble"]));
+    let mine = numbers(&example("pipeline_stages", &["zero-bubble"]));
     assert_eq!(mine.len(), 30);
     falls(&mine, 0.5);
     if let Some(c) = c_example("pipeline_callbacks", &[]) {
