@@ -1,11 +1,12 @@
 #!/usr/bin/env bash
 # Files, directories and tests that the pages name are there: `core/comm/work.h`, `work.h`, `tests/abi`,
-# `cmake/*.map`, `scripts/fuzz --seconds 60`, `test_work`.
+# `cmake/*.map`, `scripts/fuzz --seconds 60`, `test_work`. docs/testing.md counts functions and fuzzers as they are.
 # usage: test_page_names.sh SOURCE_DIR [BUILD_DIR]
 set -euo pipefail
 . "$(dirname "$0")/lib.sh"
 need_commands python3
 exec python3 - "$1" << 'PY'
+import json
 import re
 import sys
 from pathlib import Path
@@ -50,6 +51,11 @@ for page in pages:
         seen += "/" in name or "." in name or name.startswith("test_")
         if not is_there(name):
             absent.append(f"{page.relative_to(root)}:{number}: {name} is not there")
+libraries = [f["library"] for f in json.loads((root / "bindings/api.json").read_text())["functions"]]
+counts = (f"libnxd_core has {libraries.count('nxd_core')} functions, both libraries have {len(libraries)}, and "
+          f"{len(list((root / 'tests/fuzz/corpus').iterdir()))} parsers have a fuzzer")
+if counts not in " ".join((root / "docs/testing.md").read_text().split()):
+    absent.append(f"docs/testing.md: expected: {counts}")
 print("\n".join(absent) if absent else f"{seen} names on {len(pages)} pages")
 sys.exit(bool(absent) or seen < 50)
 PY
