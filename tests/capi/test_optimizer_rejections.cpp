@@ -21,9 +21,10 @@ struct Training {
   Ddp ddp;
   Optimizer optimizer;
 
-  Training(nxd_context_t* ctx, int32_t zero_stage) {
+  Training(nxd_context_t* ctx, int32_t zero_stage, nxd_toggle_t overlap = NXD_TOGGLE_DEFAULT) {
     nxd_ddp_options_t options = NXD_DDP_OPTIONS_INIT;
     options.zero_stage = zero_stage;
+    options.overlap = overlap;
     NXD_TEST_OK(model.create_ddp(ctx, options, ddp));
     nxd_optimizer_t* made = nullptr;
     NXD_TEST_OK(nxd_optimizer_create_sgd_ddp(ddp.get(), nullptr, &made));
@@ -126,6 +127,60 @@ void updates_before_the_finish(void**) {
   });
 }
 
+nxd_status_t step_by_bad_options(const Training& training) {
+  Given given;
+  given.options.max_norm = -1;
+  return nxd_optimizer_step(training.optimizer.get(), &given.options, nullptr);
+}
+
+// A call that was rejected has not finished them, whether all are marked or some.
+void updates_after_a_rejection(void**) {
+  for (const nxd_toggle_t overlap : {NXD_TOGGLE_OFF, NXD_TOGGLE_ON}) {
+    for (const size_t marks : {size_t{1}, size_t{2}}) {
+      on_ranks<int>(kRanks, [&](nxd_context_t* ctx, int rank, int) {
+        Training training(ctx, 0, overlap);
+        nxd_ddp_t* const ddp = training.ddp.get();
+        nxd_optimizer_t* const optimizer = training.optimizer.get();
+        const std::vector<char> before = training.model.bytes();
+        for (size_t i = 0; i < marks; ++i) NXD_TEST_OK(nxd_ddp_mark_ready(ddp, i));
+        NXD_TEST_REFUSED(rank == 1 ? step_by_bad_options(training)
+                                   : nxd_optimizer_step(optimizer, nullptr, nullptr),
+                         NXD_ERROR_INVALID_ARGUMENT, "max_norm");
+        NXD_TEST_REFUSED(nxd_optimizer_update(optimizer), NXD_ERROR_INVALID_STATE,
+                         "not reduced yet: call nxd_ddp_finish before");
+        NXD_TEST_CHECK(training.model.bytes() == before);
+        NXD_TEST_OK(nxd_ddp_finish(ddp, nullptr, nullptr));
+        NXD_TEST_OK(nxd_optimizer_update(optimizer));
+        NXD_TEST_CHECK(training.model.bytes() != before);
+        return 0;
+      });
+    }
+  }
+}
+
+// A reduction that failed has left them as they are, or some of them.
+void updates_after_a_lost_peer(void**) {
+  for (const nxd_toggle_t overlap : {NXD_TOGGLE_OFF, NXD_TOGGLE_ON}) {
+    on_ranks<int>(
+        kRanks,
+        [&](nxd_context_t* ctx, int rank, int) {
+          Training training(ctx, 0, overlap);
+          if (rank == 1) {
+            nxd_context_abort(ctx);
+            return 0;
+          }
+          const std::vector<char> before = training.model.bytes();
+          NXD_TEST_REFUSED(nxd_ddp_finish(training.ddp.get(), nullptr, nullptr),
+                           NXD_ERROR_PEER_LOST, "");
+          NXD_TEST_REFUSED(nxd_optimizer_update(training.optimizer.get()), NXD_ERROR_INVALID_STATE,
+                           "or their reduction has failed");
+          NXD_TEST_CHECK(training.model.bytes() == before);
+          return 0;
+        },
+        5000);
+  }
+}
+
 // How a program says that a rejected step is over: by gradients alone, which it writes anew, by
 // marks, or by memory that has moved.
 enum class Way { kWritten, kMarked, kUnused, kMoved };
@@ -149,10 +204,7 @@ void new_gradients_after_a_rejection(void**) {
       on_ranks<int>(kRanks, [&](nxd_context_t* ctx, int rank, int) {
         Array moved({5}, NXD_DTYPE_F32), others({5}, NXD_DTYPE_F32);
         Training training(ctx, zero_stage), undisturbed(ctx, zero_stage);
-        Given given;
-        given.options.max_norm = -1;
-        NXD_TEST_REFUSED(nxd_optimizer_step(training.optimizer.get(), &given.options, nullptr),
-                         NXD_ERROR_INVALID_ARGUMENT, "max_norm");
+        NXD_TEST_REFUSED(step_by_bad_options(training), NXD_ERROR_INVALID_ARGUMENT, "max_norm");
         for (Training* each : {&training, &undisturbed}) {
           each->model.set_gradients(3 * rank, 3 * rank + 2);
           end_by(way, *each, each == &training ? moved : others);
@@ -341,6 +393,8 @@ int main() {
   const CMUnitTest tests[] = {cmocka_unit_test(steps),
                               cmocka_unit_test(finishes),
                               cmocka_unit_test(updates_before_the_finish),
+                              cmocka_unit_test(updates_after_a_rejection),
+                              cmocka_unit_test(updates_after_a_lost_peer),
                               cmocka_unit_test(new_gradients_after_a_rejection),
                               cmocka_unit_test(creations),
                               cmocka_unit_test(patterns_of_letters),

@@ -238,6 +238,7 @@ FinishedGradients finish(ParameterSource& source, GradientReducer& reducer,
   finished.norm = factor.norm;
   finished.factor = factor.factor;
   finished.finite = factor.finite;
+  reducer.set_finished();
   return finished;
 }
 

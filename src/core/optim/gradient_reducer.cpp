@@ -181,6 +181,7 @@ void GradientReducer::keep_open() noexcept {
     kept_open_ = true;
     begun_anew_ = false;
   } catch (...) {
+    unfinished_ = true;
     reset();
   }
 }
@@ -202,6 +203,7 @@ void GradientReducer::settle(bool alike) noexcept {
 }
 
 void GradientReducer::abandon() noexcept {
+  unfinished_ = true;
   for (const Flight& flight : flights_) {
     try {
       flight.work->wait(-1);
@@ -217,6 +219,7 @@ void GradientReducer::or_reset(Function&& function) {
   try {
     function();
   } catch (...) {
+    unfinished_ = true;
     reset();
     rethrow_with_parameters(source_->step(), NXD_PARAMETER_STATE_OLD);
   }
@@ -233,6 +236,7 @@ void GradientReducer::mark(size_t parameter, bool used) {
   check_state(!marked_[parameter], "parameter ", source_->info(parameter).name,
               ": its gradient was marked in this step already");
   kept_for_update_ = false;
+  unfinished_ = true;
   marked_[parameter] = 1;
   unused_[parameter] = used ? 0 : 1;
   const int bucket = plan_.bucket_of(parameter);
@@ -272,6 +276,7 @@ void GradientReducer::start_rest() {
 
 const std::vector<char>& GradientReducer::wait(bool same_used_map) {
   kept_for_update_ = false;
+  unfinished_ = true;
   or_reset([&] {
     const bool overlaps = options_.overlap && !alone();
     // The used map comes behind them: ranks have started different numbers before they came here.

@@ -80,6 +80,11 @@ class GradientReducer {
   // A failure leaves the reducer ready for a next step, as far as the group is.
   // same_used_map: ranks of these groups have agreed that they have the same used_map().
   const std::vector<char>& wait(bool same_used_map);
+  // The rest of the step has ended well, too.
+  void set_finished() { unfinished_ = false; }
+  // True after a mark, and after a reduction or a step that has failed, until set_finished(): some
+  // gradients may not be reduced, and no update may use them.
+  bool unfinished() const { return unfinished_; }
   // By parameter: this rank has a gradient in this step so far.
   const std::vector<char>& used_map();
 
@@ -134,10 +139,11 @@ class GradientReducer {
   std::vector<char> own_;         // this rank has a gradient; known once the bucket is filled
   std::vector<char> present_;     // of the last wait()
   bool kept_for_update_ = false;  // present_ is
-  size_t next_ = 0;               // bucket to start
-  bool kept_open_ = false;        // by a call that was rejected
-  bool begun_anew_ = false;       // since then
-  uint64_t left_gradients_ = 0;   // their hash then
+  bool unfinished_ = false;
+  size_t next_ = 0;              // bucket to start
+  bool kept_open_ = false;       // by a call that was rejected
+  bool begun_anew_ = false;      // since then
+  uint64_t left_gradients_ = 0;  // their hash then
   std::deque<Flight> flights_;
 };
 

@@ -238,13 +238,11 @@ void Optimizer::update() {
   check_reduced_here();
   check_state(!sharded(),
               "the state is sharded (zero_stage 1): call nxd_optimizer_step on all ranks");
-  for (size_t i = 0; ddp_ && i < source_->size(); ++i) {
-    check_state(!reducer_->uses(i), "parameter ", source_->info(i).name,
-                ": its gradient was marked in this step, and is not reduced yet: call "
-                "nxd_ddp_finish before, or nxd_optimizer_step instead");
-  }
   const std::string partial = why_partial();
   check_state(partial.empty(), partial);
+  check_state(!ddp_ || !reducer_->unfinished(),
+              "ddp: gradients were marked in this step, or their reduction has failed, and are not "
+              "reduced yet: call nxd_ddp_finish before, or nxd_optimizer_step instead");
   outcome_ = {NXD_PARAMETER_STATE_OLD, source_->step()};
   FinishedGradients finished;
   // A caller's buffers are there also where no rank has used their parameter.
