@@ -197,9 +197,10 @@ Proposal proposal_of(ParameterSource& source, GradientReducer* reducer,
                        source.options_digest(), Proposal::Kind::kDigest);
   proposal.same_within(stage, stages, "learning rate of group 0 (-1: no update)",
                        update.learning_rate);
-  // Copies of a parameter that are updated otherwise would part for good.
-  proposal.same_within(stage, stages, "updates made so far (-1: none is to be made)",
+  // Schedules follow their number, on all stages alike. A stage without an optimizer has none.
+  proposal.same_within(update.updates < 0 ? 1 : 0, 2, "updates made so far",
                        static_cast<double>(update.updates));
+  // Copies of a parameter that are updated otherwise would part for good.
   proposal.same_within(stage, stages, "update rule, hyperparameters, groups and schedule",
                        update.digest, Proposal::Kind::kDigest);
   proposal.compare_within(stage, stages, used.folded());
