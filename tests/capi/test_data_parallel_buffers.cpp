@@ -1,6 +1,6 @@
 // Data parallelism over a caller's buffers: against NxD Core's recorded gradients and against sums
 // done by hand, whatever is marked when; memory that is bounded; arguments and ranks that do not
-// agree, and ranks that are lost.
+// agree.
 #include <algorithm>
 #include <array>
 
@@ -537,53 +537,6 @@ void ranks_that_differ(void**) {
   });
 }
 
-// --- Ends --------------------------------------------------------------------------------------
-
-// Buffers are the caller's again once the ddp is destroyed, and the group goes on.
-void destroyed_under_way(void**) {
-  on_ranks<int>(2, [](nxd_context_t* ctx, int, int) {
-    for (size_t marks = 1; marks <= 6; ++marks) {
-      BufferModel model(ragged_shapes(), NXD_DTYPE_F32, NXD_DTYPE_F32);
-      Ddp ddp;
-      if (!NXD_TEST_OK(model.create_ddp(ctx, in_buckets(64), ddp))) return 0;
-      for (size_t k = 0; k < marks; ++k) NXD_TEST_OK(nxd_ddp_mark_ready(ddp.get(), 5 - k));
-    }
-    return 0;
-  });
-}
-
-void lost_peers(void**) {
-  for (const bool marks : {true, false}) {
-    on_ranks<int>(
-        3,
-        [&](nxd_context_t* ctx, int rank, int) {
-          BufferModel model(ragged_shapes(), NXD_DTYPE_F32, NXD_DTYPE_F32);
-          Ddp ddp;
-          if (!NXD_TEST_OK(model.create_ddp(ctx, in_buckets(64), ddp))) return 0;
-          NXD_TEST_OK(nxd_ddp_finish(ddp.get(), nullptr, nullptr));
-          if (rank == 2) {
-            if (marks) NXD_TEST_OK(nxd_ddp_mark_ready(ddp.get(), 5));
-            nxd_context_abort(ctx);
-            return 0;
-          }
-          for (int again = 0; again < 2; ++again) {
-            nxd_status_t status = NXD_OK;
-            for (size_t k = model.grads.size(); marks && status == NXD_OK && k-- > 0;) {
-              status = nxd_ddp_mark_ready(ddp.get(), k);
-            }
-            if (status == NXD_OK) status = nxd_ddp_finish(ddp.get(), nullptr, nullptr);
-            NXD_TEST_REFUSED(status, NXD_ERROR_PEER_LOST, "");
-            nxd_error_info_t info = {};
-            info.struct_size = sizeof info;
-            NXD_TEST_OK(nxd_last_error_info(&info));
-            NXD_TEST_CHECK(info.root_rank == 2);
-          }
-          return 0;
-        },
-        5000);
-  }
-}
-
 }  // namespace
 
 int main() {
@@ -593,7 +546,6 @@ int main() {
       cmocka_unit_test(unused_parameters),     cmocka_unit_test(first_values_are_sent),
       cmocka_unit_test(staging_is_bounded),    cmocka_unit_test(groups_names_and_moves),
       cmocka_unit_test(bad_tensors),           cmocka_unit_test(bad_calls),
-      cmocka_unit_test(shared_memory),         cmocka_unit_test(ranks_that_differ),
-      cmocka_unit_test(destroyed_under_way),   cmocka_unit_test(lost_peers)};
+      cmocka_unit_test(shared_memory),         cmocka_unit_test(ranks_that_differ)};
   return cmocka_run_group_tests(tests, nullptr, nullptr);
 }

@@ -204,6 +204,13 @@ void GradientReducer::settle(bool alike) noexcept {
 
 void GradientReducer::abandon() noexcept {
   unfinished_ = true;
+  try {
+    // Peers may have had the staging buckets in time that this rank has had to wait for.
+    const bool may_start = options_.overlap && !alone() && !kept_open_;
+    while (may_start && next_ < unmarked_.size() && unmarked_[next_] == 0) start(next_++);
+  } catch (...) {
+    // The group has failed, and no peer waits for more.
+  }
   for (const Flight& flight : flights_) {
     try {
       flight.work->wait(-1);

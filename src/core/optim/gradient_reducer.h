@@ -71,8 +71,8 @@ class GradientReducer {
   // begun one.
   void settle(bool alike) noexcept;
 
-  // Ends a step that is not to be completed: waits for the buckets that have started, which ranks
-  // with the same marks have alike, and forgets marks.
+  // Ends a step that is not to be completed: starts the buckets whose parameters are all marked, so
+  // that ranks with the same marks have started the same ones, waits for these and forgets marks.
   void abandon() noexcept;
 
   // Completes the reduction of this step. Gives for each parameter whether it took part on any rank
