@@ -6,6 +6,7 @@
 #include <signal.h>
 #include <sys/resource.h>
 
+#include <atomic>
 #include <filesystem>
 #include <fstream>
 
@@ -162,6 +163,33 @@ void goes_on(void**) {
       });
     }
   }
+}
+
+std::atomic<int> warnings{0};
+
+void count_warnings(nxd_log_level_t, const char* message, void*) {
+  const char* const part = "step 1 is taken at microbatch 2, without the gradients";
+  warnings += std::string(message).find(part) != std::string::npos;
+}
+
+// Gradients are no part of the state: a save in the middle of an accumulation says so, once, and
+// goes on.
+void within_a_step(void**) {
+  const TempDir directory;
+  const std::string root = directory.path() + "/run", text = write_text(directory);
+  assert_int_equal(nxd_log_set_callback(count_warnings, nullptr, nullptr), NXD_OK);
+  on_ranks<int>(2, [&](nxd_context_t* ctx, int rank, int) {
+    Run run(ctx, text);
+    run.train(rank, 1);
+    for (const int64_t microbatch : {0, 2}) {
+      NXD_TEST_OK(nxd_context_set_step(ctx, 1, microbatch));
+      NXD_TEST_OK(nxd_training_state_save(run.state.get(), root.c_str(), 1, 0));
+      meet(ctx);
+      NXD_TEST_CHECK(warnings == (microbatch == 0 ? 0 : 1));
+    }
+    return 0;
+  });
+  assert_int_equal(nxd_log_set_callback(nullptr, nullptr, nullptr), NXD_OK);
 }
 
 // The state keeps its parts alive, and the caller's own files and texts come beside them.
@@ -512,6 +540,7 @@ void orders_of_dimensions(void**) {
 
 int main(void) {
   const CMUnitTest tests[] = {cmocka_unit_test(goes_on),
+                              cmocka_unit_test(within_a_step),
                               cmocka_unit_test(parts_of_a_checkpoint),
                               cmocka_unit_test(names_alike),
                               cmocka_unit_test(replaced_values),

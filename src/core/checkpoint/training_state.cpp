@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "core/agree/agree.h"
+#include "core/base/log.h"
 #include "core/base/printable.h"
 
 namespace nxd {
@@ -98,6 +99,12 @@ void TrainingState::snapshot(Checkpoint& checkpoint) {
   check_parts(checkpoint, [&] {
     check_state(checkpoint.is_writing(), "checkpoint: snapshots are taken before it is published");
   });
+  const int64_t microbatch = context_->microbatch();
+  if (microbatch != 0 && !files_.empty() && context_->rank() == 0) {
+    log(NXD_LOG_WARN, "training state: the checkpoint of step ", checkpoint.step(),
+        " is taken at microbatch ", microbatch,
+        ", without the gradients that have added up so far");
+  }
   for (const File& file : files_) checkpoint.add_snapshot(file.name + kFileEnding, file.take);
   on_all([&] {
     for (const Position& part : positions_) {
