@@ -93,7 +93,8 @@ typedef struct nxd_sgd_options {
   size_t struct_size;
   double learning_rate; /**< 0: 1e-3 */
   double momentum;      /**< of [0, 1) */
-  double dampening;
+  double dampening;     /**< not at a parameter's first update; torch: not at its first with a
+                             momentum, which comes later where that was 0 */
   double weight_decay;
   int32_t nesterov; /**< 1: needs a momentum, and no dampening */
   nxd_bf16_update_t bf16_update;
@@ -255,7 +256,7 @@ NXD_API nxd_status_t nxd_optimizer_step(nxd_optimizer_t* optimizer,
 /** [local] Updates every parameter that has a gradient, from gradients that are finished, and
  *  advances the context's step. Parameters of a ddp that took part on no rank have none.
  *  @return NXD_OK; INVALID_STATE (zero_stage 1, whose updates are collective; gradients of a ddp
- *          that were marked in this step and not finished).
+ *          that were marked in this step, or whose reduction failed, and that are not finished).
  *  @since 0.1 */
 NXD_API nxd_status_t nxd_optimizer_update(nxd_optimizer_t* optimizer);
 

@@ -154,7 +154,8 @@ class StateShares {
     const std::vector<std::string> names = stored_states(info, view_.states, view_.has_masters);
     for (size_t s = 0; s < names.size(); ++s) {
       const Block* block = s < view_.states.size() ? &span.states[s] : &span.master;
-      // A span that has had no update yet, where others of its parameter have.
+      // A span that has had no update yet, where others of its parameter have: the ranks of
+      // nxd_optimizer_update are not always all.
       if (span.updates == 0) block = &own_.emplace_back(zeros(span.count, element_size(info)));
       add(info, names[s], span.begin, span.count, *block);
     }

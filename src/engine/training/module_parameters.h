@@ -39,6 +39,7 @@ class ModuleParameters : public ParameterSource {
   std::string why_partial() const override;
 
   std::optional<std::vector<std::string>> names_of_model() const override;
+  // Anew each time: a tree may be given further children.
   uint32_t options_digest() const override { return nxd::options_digest(*root_); }
   // Groups of the layout, which may come and go; none on the only rank of a world without one.
   // INVALID_STATE on one of several ranks without a layout.

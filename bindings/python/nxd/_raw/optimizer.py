@@ -91,6 +91,8 @@ class SgdOptions(TypedDict, total=False):
     learning_rate: float
     # of [0, 1)
     momentum: float
+    # not at a parameter's first update; torch: not at its first with a momentum, which comes later
+    # where that was 0
     dampening: float
     weight_decay: float
     # 1: needs a momentum, and no dampening

@@ -226,6 +226,7 @@ pub struct nxd_sgd_options_t {
     pub learning_rate: f64,
     /// of [0, 1)
     pub momentum: f64,
+    /// not at a parameter's first update; torch: not at its first with a momentum, which comes later where that was 0
     pub dampening: f64,
     pub weight_decay: f64,
     /// 1: needs a momentum, and no dampening
@@ -446,7 +447,7 @@ extern "C" {
     /// [local] Updates every parameter that has a gradient, from gradients that are finished, and
     /// advances the context's step. Parameters of a ddp that took part on no rank have none.
     /// @return NXD_OK; INVALID_STATE (zero_stage 1, whose updates are collective; gradients of a ddp
-    /// that were marked in this step and not finished).
+    /// that were marked in this step, or whose reduction failed, and that are not finished).
     /// @since 0.1
     pub fn nxd_optimizer_update(optimizer: *mut nxd_optimizer_t) -> nxd_status_t;
 
