@@ -80,17 +80,23 @@ std::vector<Tensor> batch() {
   return out;
 }
 
-Pipeline cut(nxd_module_t* root, bool shares_loss = true) {
+nxd_pp_options_t two_stages(bool shares_loss = true) {
   static const char* const cuts[] = {"p"};
   nxd_pp_options_t options = NXD_PP_OPTIONS_INIT;
   options.num_microbatches = 2;
   options.broadcast_and_average_loss = shares_loss ? 1 : 0;
   options.pipeline_cuts = cuts;
   options.num_cuts = 1;
-  return make_pipeline(root, batch(), options);
+  return options;
 }
 
-nxd_status_t run(nxd_pp_t* pp, double* loss, bool trains = true) {
+Pipeline cut(nxd_module_t* root, bool shares_loss = true) {
+  return make_pipeline(root, batch(), two_stages(shares_loss));
+}
+
+// The first run of a step.
+nxd_status_t run(nxd_context_t* ctx, nxd_pp_t* pp, double* loss, bool trains = true) {
+  NXD_TEST_OK(nxd_context_set_step(ctx, 0, 0));
   const std::vector<Tensor> given = batch();
   return trains ? nxd_pp_run_train(pp, handles(given).data(), 1, loss)
                 : nxd_pp_run_eval(pp, handles(given).data(), 1, loss, nullptr, 0);
@@ -109,9 +115,9 @@ Tensor narrowed(nxd_tensor_t* x, int64_t start, int64_t length) {
   return Tensor(out);
 }
 
-double loss_of(nxd_pp_t* pp, bool trains = true) {
+double loss_of(nxd_context_t* ctx, nxd_pp_t* pp, bool trains = true) {
   double loss = NAN;
-  NXD_TEST_OK(run(pp, &loss, trains));
+  NXD_TEST_OK(run(ctx, pp, &loss, trains));
   return loss;
 }
 
@@ -145,17 +151,14 @@ void modes_come_back(void**) {
     if (!pp) return;
     nxd_module_t* dropout = nullptr;
     NXD_TEST_OK(nxd_module_find_module(root.get(), "drop", &dropout));
-    const double dropped = loss_of(pp.get());
+    const double dropped = loss_of(ctx, pp.get());
     NXD_TEST_CHECK(std::fabs(dropped - in_one_piece) < 1e-6);
     NXD_TEST_OK(nxd_module_set_training(dropout, 0));
-    const double whole = loss_of(pp.get());
-    NXD_TEST_CHECK(whole != dropped && std::fabs(loss_of(pp.get(), false) - whole) < 1e-6);
-    NXD_TEST_CHECK(loss_of(pp.get()) == whole);
+    const double whole = loss_of(ctx, pp.get());
+    NXD_TEST_CHECK(whole != dropped && std::fabs(loss_of(ctx, pp.get(), false) - whole) < 1e-6);
+    NXD_TEST_CHECK(loss_of(ctx, pp.get()) == whole);
     NXD_TEST_OK(nxd_module_set_training(dropout, 1));
-    NXD_TEST_CHECK(loss_of(pp.get()) == dropped);
-    int64_t step = -1, microbatch = -1;
-    NXD_TEST_OK(nxd_context_get_step(ctx, &step, &microbatch));
-    NXD_TEST_CHECK(step == 0 && microbatch == 0);
+    NXD_TEST_CHECK(loss_of(ctx, pp.get()) == dropped);
   });
 }
 
@@ -165,23 +168,23 @@ void ranks_in_other_modes(void**) {
     const Module root = model(ctx);
     const Pipeline pp = cut(root.get());
     if (!pp) return;
-    const double before = loss_of(pp.get());
+    const double before = loss_of(ctx, pp.get());
     for (nxd_module_t* part : {root.get(), local_module(pp.get())}) {
       if (rank == 1) NXD_TEST_OK(nxd_module_set_training(part, 0));
-      NXD_TEST_REFUSED(run(pp.get(), nullptr), NXD_ERROR_INVALID_ARGUMENT, "the model's mode");
+      NXD_TEST_REFUSED(run(ctx, pp.get(), nullptr), NXD_ERROR_INVALID_ARGUMENT, "the model's mode");
       if (rank == 1) NXD_TEST_OK(nxd_module_set_training(part, 1));
-      NXD_TEST_CHECK(loss_of(pp.get()) == before);
+      NXD_TEST_CHECK(loss_of(ctx, pp.get()) == before);
     }
     if (rank == 1) NXD_TEST_OK(nxd_set_autocast(NXD_DTYPE_BF16, nullptr));
-    NXD_TEST_REFUSED(run(pp.get(), nullptr), NXD_ERROR_INVALID_ARGUMENT, "automatic casts");
+    NXD_TEST_REFUSED(run(ctx, pp.get(), nullptr), NXD_ERROR_INVALID_ARGUMENT, "automatic casts");
     if (rank == 1) NXD_TEST_OK(nxd_set_autocast(NXD_DTYPE_INVALID, nullptr));
-    NXD_TEST_CHECK(loss_of(pp.get()) == before);
+    NXD_TEST_CHECK(loss_of(ctx, pp.get()) == before);
     // On all ranks: other dtypes cross the cut.
     NXD_TEST_OK(nxd_set_autocast(NXD_DTYPE_BF16, nullptr));
-    const double cast = loss_of(pp.get());
+    const double cast = loss_of(ctx, pp.get());
     NXD_TEST_CHECK(cast != before && std::fabs(cast - before) < 0.02 * before);
     NXD_TEST_OK(nxd_set_autocast(NXD_DTYPE_INVALID, nullptr));
-    NXD_TEST_CHECK(loss_of(pp.get()) == before);
+    NXD_TEST_CHECK(loss_of(ctx, pp.get()) == before);
   });
 }
 
@@ -205,6 +208,100 @@ void one_owner(void**) {
     NXD_TEST_OK(nxd_module_load_safetensors(local, path.c_str(), 1, nullptr));
   });
   assert_true(joined.all().count("spare") == 1 && joined.all().at("a.weight")[0] != 0.25);
+}
+
+using Names = std::vector<const char*>;
+
+void set_trainable(nxd_module_t* root, const Names& names, bool trainable) {
+  for (const char* name : names) {
+    NXD_TEST_OK(nxd_parameter_set_trainable(find(root, name), trainable ? 1 : 0));
+  }
+}
+
+// Gradients of a run of a pipeline in one piece.
+Named gradients_in_one_piece() {
+  Named gradients;
+  on_pipeline_ranks({}, [&](nxd_context_t* ctx, int) {
+    const Module root = model(ctx);
+    nxd_pp_options_t options = NXD_PP_OPTIONS_INIT;
+    options.num_microbatches = 2;
+    const Pipeline pp = make_pipeline(root.get(), batch(), options);
+    if (!pp) return;
+    loss_of(ctx, pp.get());
+    gradients = whole_gradients(root.get());
+  });
+  return gradients;
+}
+
+void check_gradients(const Joined& got, const Named& want) {
+  assert_false(want.empty() || want.at("a.bias").empty());
+  check_named("gradients", got.all(), want, 1e-6, 1e-8);
+}
+
+// The first stage has no gradients to hand back when the model is traced.
+void thawed_after_the_cut(void**) {
+  Joined gradients;
+  on_pipeline_ranks({1, 2, 1}, [&](nxd_context_t* ctx, int) {
+    const Module root = model(ctx);
+    set_trainable(root.get(), {"a.weight", "a.bias"}, false);
+    const Pipeline pp = cut(root.get());
+    if (!pp) return;
+    set_trainable(root.get(), {"a.weight", "a.bias"}, true);
+    loss_of(ctx, pp.get());
+    gradients.add("gradients", whole_gradients(local_module(pp.get())));
+  });
+  check_gradients(gradients, gradients_in_one_piece());
+}
+
+// Every rank freezes, and thaws, parameters of its own stage alone.
+void frozen_where_it_is(void**) {
+  Joined gradients;
+  on_pipeline_ranks({1, 2, 1}, [&](nxd_context_t* ctx, int rank) {
+    const Module root = model(ctx);
+    const Pipeline pp = cut(root.get());
+    if (!pp) return;
+    nxd_module_t* local = local_module(pp.get());
+    const double before = loss_of(ctx, pp.get()), evaluated = loss_of(ctx, pp.get(), false);
+    const Names frozen = rank == 0 ? Names{"a.weight", "a.bias"} : Names{"a.weight"};
+    set_trainable(local, frozen, false);
+    NXD_TEST_OK(nxd_module_zero_grad(local));
+    NXD_TEST_CHECK(loss_of(ctx, pp.get()) == before);
+    NXD_TEST_CHECK(loss_of(ctx, pp.get(), false) == evaluated);
+    NXD_TEST_CHECK(loss_of(ctx, pp.get()) == before);
+    const Named partial = whole_gradients(local);
+    NXD_TEST_CHECK(partial.at("a.weight").empty());
+    NXD_TEST_CHECK(rank == 0 ? partial.at("a.bias").empty() : !partial.at("b.bias").empty());
+    set_trainable(local, frozen, true);
+    NXD_TEST_OK(nxd_module_zero_grad(local));
+    NXD_TEST_CHECK(loss_of(ctx, pp.get()) == before);
+    gradients.add("gradients", whole_gradients(local));
+  });
+  check_gradients(gradients, gradients_in_one_piece());
+}
+
+// No rank waits for a gradient that another, which has the parameter too, does not make.
+void frozen_on_one_of_two_ranks(void**) {
+  on_pipeline_ranks({1, 2, 1}, [&](nxd_context_t* ctx, int rank) {
+    const Module root = model(ctx);
+    const Names tied = rank == 0 ? Names{"a.weight"} : Names{};
+    set_trainable(root.get(), tied, false);
+    const nxd_pp_options_t options = two_stages();
+    const std::vector<Tensor> given = batch();
+    nxd_pp_t* made = nullptr;
+    NXD_TEST_REFUSED(nxd_pp_create(root.get(), handles(given).data(), 1, &options, &made),
+                     NXD_ERROR_INVALID_ARGUMENT, "a.weight");
+    NXD_TEST_CHECK(made == nullptr);
+    set_trainable(root.get(), tied, true);
+    const Pipeline pp = cut(root.get());
+    if (!pp) return;
+    const double before = loss_of(ctx, pp.get());
+    set_trainable(local_module(pp.get()), tied, false);
+    for (const bool trains : {true, false}) {
+      NXD_TEST_REFUSED(run(ctx, pp.get(), nullptr, trains), NXD_ERROR_INVALID_ARGUMENT, "a.weight");
+    }
+    set_trainable(local_module(pp.get()), tied, true);
+    NXD_TEST_CHECK(loss_of(ctx, pp.get()) == before);
+  });
 }
 
 // Fails in the pass after next, if it is to.
@@ -231,21 +328,21 @@ void last_task_fails(void**) {
       if (frozen) NXD_TEST_OK(nxd_parameter_set_trainable(tied, 0));
       const Pipeline pp = cut(root.get(), false);
       if (!pp) return;
-      const double before = loss_of(pp.get());
+      const double before = loss_of(ctx, pp.get());
       Hook hook{true, 0};
       if (rank == 0) {
         NXD_TEST_OK(
             nxd_parameter_set_grad_hook(find(root.get(), "a.bias"), refuse, &hook, nullptr));
       }
       if (rank == 0) {
-        NXD_TEST_REFUSED(run(pp.get(), nullptr), NXD_ERROR_USER, "no more");
+        NXD_TEST_REFUSED(run(ctx, pp.get(), nullptr), NXD_ERROR_USER, "no more");
       } else if (frozen) {
-        NXD_TEST_OK(run(pp.get(), nullptr));
+        NXD_TEST_OK(run(ctx, pp.get(), nullptr));
       } else {
-        NXD_TEST_REFUSED(run(pp.get(), nullptr), NXD_ERROR_INVALID_ARGUMENT, "no more");
+        NXD_TEST_REFUSED(run(ctx, pp.get(), nullptr), NXD_ERROR_INVALID_ARGUMENT, "no more");
       }
       hook.fails = false;
-      NXD_TEST_CHECK(loss_of(pp.get()) == before);
+      NXD_TEST_CHECK(loss_of(ctx, pp.get()) == before);
       nxd_tensor_t *value = nullptr, *grad = nullptr;
       NXD_TEST_OK(nxd_parameter_get_tensor(tied, &value));
       NXD_TEST_OK(nxd_tensor_share_grad(value, &grad));
@@ -271,7 +368,7 @@ std::pair<std::string, std::string> files_of(const PipelineLayout& layout,
     nxd_optimizer_t* out = nullptr;
     NXD_TEST_OK(nxd_optimizer_create_adamw(local_module(pp.get()), nullptr, &out));
     const Optimizer optimizer(out);
-    loss_of(pp.get());
+    loss_of(ctx, pp.get());
     NXD_TEST_OK(nxd_optimizer_step(out, nullptr, nullptr));
     NXD_TEST_OK(nxd_module_save_safetensors(local_module(pp.get()), parameters.c_str()));
     NXD_TEST_OK(nxd_optimizer_save(out, state.c_str()));
@@ -292,8 +389,10 @@ void files_alike(void**) {
 }  // namespace
 
 int main(void) {
-  const CMUnitTest tests[] = {cmocka_unit_test(modes_come_back),
-                              cmocka_unit_test(ranks_in_other_modes), cmocka_unit_test(one_owner),
-                              cmocka_unit_test(last_task_fails), cmocka_unit_test(files_alike)};
+  const CMUnitTest tests[] = {
+      cmocka_unit_test(modes_come_back),    cmocka_unit_test(ranks_in_other_modes),
+      cmocka_unit_test(one_owner),          cmocka_unit_test(thawed_after_the_cut),
+      cmocka_unit_test(frozen_where_it_is), cmocka_unit_test(frozen_on_one_of_two_ranks),
+      cmocka_unit_test(last_task_fails),    cmocka_unit_test(files_alike)};
   return cmocka_run_group_tests(tests, nullptr, nullptr);
 }

@@ -44,10 +44,10 @@ double Pipeline::run(bool training, const std::function<double()>& own_loss, nxd
   return share_loss_ ? share(loss, reduce) : loss;
 }
 
-void Pipeline::agree_on_run(const Proposal& proposal) {
+std::vector<bool> Pipeline::agree_on_run(const Proposal& proposal) {
   runner_.check_idle();
   context_->check_usable();
-  agree({group_.get()}, proposal);
+  return agree({group_.get()}, proposal);
 }
 
 double Pipeline::share(double loss, nxd_reduce_t reduce) {

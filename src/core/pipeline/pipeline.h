@@ -3,6 +3,7 @@
 #include <functional>
 #include <memory>
 #include <string>
+#include <vector>
 
 #include "core/agree/proposal.h"
 #include "core/pipeline/pipeline_runner.h"
@@ -26,13 +27,15 @@ class Pipeline {
   double run(bool training, const std::function<double()>& own_loss, nxd_reduce_t reduce);
   // Has the ranks of the pipeline agree on a run before it begins: those of one that trains would
   // take the messages of another run for its own. Where they do not, reject_loss() comes next.
-  void agree_on_run(const Proposal& proposal);
+  // Gives what agree() does.
+  std::vector<bool> agree_on_run(const Proposal& proposal);
   // Tells the data-parallel ranks that wait for this pipeline's loss, after what they meet before.
   void reject_loss(const char* reason) const noexcept;
   // Values have other shapes from the next run on.
   void reshape() { runner_.reshape(); }
 
-  bool has_loss() const;  // this rank has the last stage
+  bool has_loss() const;                           // this rank has the last stage
+  ProcessGroup& group() const { return *group_; }  // of its stages
   const Schedule& schedule() const { return *schedule_; }
   const std::shared_ptr<const Schedule>& shared_schedule() const { return schedule_; }
   uint64_t buffer_bytes() const { return runner_.buffer_bytes(); }

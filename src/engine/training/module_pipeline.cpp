@@ -172,6 +172,8 @@ void ModulePipeline::keep_own_parameters() {
   proposal.attempt([&] { own = make_local_module(); });
   add_settings(proposal);
   pipeline_->agree_on_run(proposal);
+  share_trainable();
+  traced_->trainable = own_trainable();
   for (const NamedParameter& entry : named_parameters(*root_)) {
     Parameter& parameter = *entry.parameter;
     parameter.mark_cut();
@@ -240,8 +242,45 @@ void ModulePipeline::give_value(const NamedParameter& entry) {
       [&](at::Tensor& value) { options_.param_init(parameter, entry.name, value); });
 }
 
-// Another shape, or other automatic casts: the same cuts, other values. All ranks of the pipeline
-// come to it together, or none does.
+std::vector<bool> ModulePipeline::own_trainable() const {
+  std::vector<bool> trainable;
+  for (const NamedParameter& entry : named_parameters(*local_)) {
+    trainable.push_back(entry.parameter->tensor().requires_grad());
+  }
+  return trainable;
+}
+
+// A trace depends on what is trainable in all stages, which each rank knows of its own parameters
+// alone: those that it has released are as on the ranks that have them from now on. Collective over
+// the pipeline.
+void ModulePipeline::share_trainable() const {
+  std::unordered_set<const Parameter*> own;
+  for (const NamedParameter& entry : named_parameters(*local_)) own.insert(entry.parameter.get());
+  const std::vector<NamedParameter> all = named_parameters(*root_);
+  // For each parameter: some rank trains it, and some rank has it frozen.
+  std::vector<int32_t> known(2 * all.size(), 0);
+  for (size_t i = 0; i < all.size(); ++i) {
+    const bool trainable = all[i].parameter->tensor().requires_grad();
+    if (own.count(all[i].parameter.get()) != 0) known[2 * i + (trainable ? 0 : 1)] = 1;
+  }
+  ProcessGroup& group = pipeline_->group();
+  if (group.size() > 1 && !known.empty()) {
+    group.run(
+        Call::all_reduce(known.data(), known.data(), known.size(), NXD_DTYPE_I32, NXD_REDUCE_MAX));
+  }
+  for (size_t i = 0; i < all.size(); ++i) {
+    check_argument(known[2 * i] == 0 || known[2 * i + 1] == 0, "parameter ", all[i].name,
+                   ": stages of several ranks have it; expected it to be trainable on all of them "
+                   "or frozen on all, got both");
+  }
+  for (size_t i = 0; i < all.size(); ++i) {
+    if (known[2 * i] != known[2 * i + 1])
+      all[i].parameter->tensor().set_requires_grad(known[2 * i] != 0);
+  }
+}
+
+// Another shape, other automatic casts, other trainable parameters: the same cuts, other values.
+// All ranks of the pipeline come to it together, or none does.
 void ModulePipeline::prepare(const Module::Tensors& inputs, bool training) {
   Signature signature;
   Proposal proposal(context()->rank());
@@ -249,10 +288,15 @@ void ModulePipeline::prepare(const Module::Tensors& inputs, bool training) {
     check_parameters();
     stages_->check_buffers();
     signature = check_inputs(inputs);
+    signature.trainable = own_trainable();
   });
-  add_sizes(proposal, inputs, training);
-  agree_on_run([&] { pipeline_->agree_on_run(proposal); });
-  if (signature == traced_) return;
+  // Parameters of one stage alone may have been frozen since, which that stage's rank knows.
+  const bool fits = signature == traced_;
+  add_sizes(proposal, inputs, training, fits);
+  bool alike = true;
+  agree_on_run([&] { alike = pipeline_->agree_on_run(proposal).front(); });
+  if (fits && alike) return;
+  agree_on_run([&] { share_trainable(); });
   // Where some ranks fail, others have the new stages already: whatever comes next is traced anew.
   traced_.reset();
   agree_on_run([&] {
@@ -295,9 +339,10 @@ void ModulePipeline::agree_on_run(const std::function<void()>& agreement) const 
   }
 }
 
-// Values that ranks compare before a run, under the names of the inputs.
-void ModulePipeline::add_sizes(Proposal& proposal, const Module::Tensors& inputs,
-                               bool training) const {
+// Values that ranks compare before a run, under the names of the inputs. fits: this rank's stages
+// are what it would trace now; agree() tells whether all ranks gave the same.
+void ModulePipeline::add_sizes(Proposal& proposal, const Module::Tensors& inputs, bool training,
+                               bool fits) const {
   proposal.same("training (1) or evaluation (0)", training ? 1 : 0)
       .same("the model's mode, training (1) or evaluation (0)", root_->training() ? 1 : 0)
       .same("automatic casts", static_cast<double>(autocast_dtype()))
@@ -310,6 +355,7 @@ void ModulePipeline::add_sizes(Proposal& proposal, const Module::Tensors& inputs
     proposal.same(names[i], given ? static_cast<double>(inputs[i].numel()) : -1.0);
     proposal.same_digest("the shape or dtype of " + names[i], given ? type_digest(inputs[i]) : 0U);
   }
+  proposal.compare_within(0, 1, fits ? 1 : 0);
 }
 
 std::vector<double> ModulePipeline::loss_weights(const Module::Tensors& inputs) const {
@@ -352,7 +398,7 @@ Module::Tensors ModulePipeline::read_inputs(const std::function<Module::Tensors(
   Proposal proposal(context()->rank());
   proposal.attempt([&] { inputs = read(); });
   if (!proposal.own().good()) {
-    add_sizes(proposal, inputs, false);  // the other ranks compare sizes now
+    add_sizes(proposal, inputs, false, false);  // the other ranks compare sizes now
     agree_on_run([&] { pipeline_->agree_on_run(proposal); });
   }
   return inputs;

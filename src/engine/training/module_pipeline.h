@@ -79,6 +79,7 @@ class ModulePipeline {
     nxd_dtype_t autocast = NXD_DTYPE_INVALID;
     bool training = true;  // callbacks may look at it
     std::vector<bool> branch_modes;
+    std::vector<bool> trainable;  // of the local module's parameters
     bool operator==(const Signature&) const = default;
   };
 
@@ -95,9 +96,11 @@ class ModulePipeline {
   // Gives the parameters that are in it.
   std::unordered_set<const Parameter*> make_local_module();
   void give_value(const NamedParameter& entry);
+  std::vector<bool> own_trainable() const;
+  void share_trainable() const;
   void prepare(const Module::Tensors& inputs, bool training);
   void check_parameters() const;
-  void add_sizes(Proposal& proposal, const Module::Tensors& inputs, bool training) const;
+  void add_sizes(Proposal& proposal, const Module::Tensors& inputs, bool training, bool fits) const;
   void agree_on_run(const std::function<void()>& agreement) const;
   double run_batch(const Module::Tensors& inputs, bool training, size_t n_outputs);
   std::vector<double> loss_weights(const Module::Tensors& inputs) const;
