@@ -1,5 +1,6 @@
 // Pipelines of several data-parallel copies: a run that one copy rejects fails at once on the ranks
 // that meet it in counts of tokens or in the loss, and the next run is that of all.
+#include "capi/callback_model.h"
 #include "capi/pipeline_support.h"
 
 #include "support/check.h"
@@ -82,6 +83,66 @@ void test_other_rules(void**) {
   }
 }
 
+// A product of which each half has a stage. The first half's values are turned where it is told to.
+Module turning(nxd_context_t* ctx, const std::shared_ptr<bool>& turns) {
+  Module root = callback_module(
+      ctx, "Root", [](nxd_module_t* self, const Handles& inputs, nxd_tensor_t** outputs, size_t) {
+        Tensor x, y, loss;
+        NXD_TEST_TRY(call_child(self, "a", {inputs[0]}, x));
+        NXD_TEST_TRY(call_child(self, "b", {x.get()}, y));
+        NXD_TEST_TRY(call_op("mean", "", {y.get()}, loss));
+        outputs[0] = loss.release();
+        return nxd_status_t{NXD_OK};
+      });
+  const auto half = [&](const std::shared_ptr<bool>& turned) {
+    Module made = callback_module(
+        ctx, "Half",
+        [turned](nxd_module_t*, const Handles& inputs, nxd_tensor_t** outputs, size_t) {
+          Tensor x;
+          NXD_TEST_TRY(call_op("abs", "", {inputs[0]}, x));
+          if (*turned) NXD_TEST_TRY(call_op("t", "", {inputs[0]}, x));
+          outputs[0] = x.release();
+          return nxd_status_t{NXD_OK};
+        });
+    return made;
+  };
+  add_child(root, "a", half(turns));
+  add_child(root, "b", half(std::make_shared<bool>(false)));
+  return root;
+}
+
+// Stages of one copy that no longer fit together: its peers hear of it at once.
+void test_stages_that_part(void**) {
+  on_pipeline_ranks({1, 2, 2}, [&](nxd_context_t* ctx, int) {
+    const bool is_odd =
+        axis_rank(ctx, NXD_AXIS_DATA) == 1 && axis_rank(ctx, NXD_AXIS_PIPELINE) == 1;
+    const auto turns = std::make_shared<bool>(false);
+    const Module model = turning(ctx, turns);
+    static const char* const cuts[] = {"a"};
+    nxd_pp_options_t options = NXD_PP_OPTIONS_INIT;
+    options.num_microbatches = 2;
+    options.broadcast_and_average_loss = 1;
+    options.pipeline_cuts = cuts;
+    options.num_cuts = 1;
+    const std::vector<float> ones(32, 1);
+    const int64_t shape[] = {4, 8};
+    nxd_tensor_t* given = nullptr;
+    NXD_TEST_OK(nxd_tensor_from_data(ones.data(), 128, shape, 2, NXD_DTYPE_F32, &given));
+    const Tensor x(given);
+    nxd_tensor_t* const inputs[] = {given};
+    nxd_pp_t* made = nullptr;
+    if (!NXD_TEST_OK(nxd_pp_create(model.get(), inputs, 1, &options, &made))) return;
+    const Pipeline pp(made);
+    *turns = is_odd;  // seen as the evaluation traces the model anew
+    NXD_TEST_REFUSED(nxd_pp_run_eval(pp.get(), inputs, 1, nullptr, nullptr, 0),
+                     NXD_ERROR_INVALID_ARGUMENT, "");
+    *turns = false;
+    double loss = 0;
+    NXD_TEST_OK(nxd_pp_run_eval(pp.get(), inputs, 1, &loss, nullptr, 0));
+    NXD_TEST_CHECK(loss == 1);
+  });
+}
+
 // A step without a valid token leaves no gradient, nor does a table of both stages get one.
 void test_no_tokens(void**) {
   on_pipeline_ranks({1, 2, 1}, [&](nxd_context_t* ctx, int) {
@@ -106,7 +167,8 @@ void test_no_tokens(void**) {
 }  // namespace
 
 int main() {
-  const CMUnitTest tests[] = {cmocka_unit_test(test_a_copy_that_rejects),
-                              cmocka_unit_test(test_other_rules), cmocka_unit_test(test_no_tokens)};
+  const CMUnitTest tests[] = {
+      cmocka_unit_test(test_a_copy_that_rejects), cmocka_unit_test(test_other_rules),
+      cmocka_unit_test(test_stages_that_part), cmocka_unit_test(test_no_tokens)};
   return cmocka_run_group_tests(tests, nullptr, nullptr);
 }

@@ -305,8 +305,8 @@ void ModulePipeline::prepare(const Module::Tensors& inputs, bool training) {
       stages_->reshape(graph, partition_at(*graph, options_.cuts), loss_of(*graph));
       keep_texts(*graph);
     }));
+    pipeline_->reshape();
   });
-  pipeline_->reshape();
   traced_ = std::move(signature);
 }
 
