@@ -46,11 +46,11 @@ class Solo:
     def run(self, event, training):
         """The loss, and each copy's states. Gradients are added to the model's."""
         self.model.train(training)
-        step, _ = self.context.step
+        step, first = self.context.step
         parts, by_tokens = list(self.parts(event)), self.plan["loss"] == "TOKENS"
         tokens, loss, states = sum(valid for *_, valid in parts), 0.0, [[] for _ in range(self.copies)]
         for rank, number, given, valid in parts:
-            self.context.set_step(step, number)
+            self.context.set_step(step, first + number)
             with nxd.grad_enabled(training):
                 own = self.model(*(None if each is None else nxd.tensor(each) for each in given))
                 own, *more = own if isinstance(own, (tuple, list)) else [own]
@@ -60,7 +60,8 @@ class Solo:
                 loss += weight * own.item()
                 if training and own.requires_grad:
                     (own * weight).backward()
-        self.context.set_step(step, 0)
+        # As a pipeline does: another run of the step draws other random bits.
+        self.context.set_step(step, first + self.plan["microbatches"] * training)
         return loss, [numpy.concatenate(each) if each else None for each in states]
 
     def step(self, max_norm):

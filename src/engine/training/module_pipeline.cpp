@@ -389,7 +389,11 @@ double ModulePipeline::run_batch(const Module::Tensors& inputs, bool training, s
     if (training) stages_->shared().reject_end(e.what());
     throw;
   }
-  if (training) stages_->shared().end_run(stages_->has_valid_tokens());
+  if (!training) return loss;
+  stages_->shared().end_run(stages_->has_valid_tokens());
+  // Another run of the step goes on with random bits of its own.
+  Context& random = *context();
+  random.set_step(random.step(), random.microbatch() + options_.shape.microbatches);
   return loss;
 }
 

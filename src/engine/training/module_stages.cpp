@@ -144,8 +144,13 @@ bool ModuleStages::is_last(int chunk) const {
   return shape_.stage_of(rank_, chunk) == shape_.stages() - 1;
 }
 
+void ModuleStages::set_microbatch(int microbatch) const {
+  root_->context()->set_step(step_, first_microbatch_ + microbatch);
+}
+
 void ModuleStages::begin_run(bool training) {
   step_ = root_->context()->step();
+  first_microbatch_ = root_->context()->microbatch();
   if (failure_) std::rethrow_exception(std::exchange(failure_, nullptr));
   for (const StageExecutor& executor : executors_) {
     for (const NamedParameter& entry : executor.parameters()) {
@@ -169,7 +174,7 @@ void ModuleStages::end_run(bool) noexcept {
   if (!parted_buffer_) parted_buffer_ = shared_buffers_->written();
   stashes_.clear();
   batch_.clear();
-  root_->context()->set_step(step_, 0);
+  set_microbatch(0);
   hold_gradients(false);
 }
 
@@ -259,7 +264,7 @@ void ModuleStages::take_root_outputs(int microbatch, const Module::Tensors& outp
 
 PipelineBuffers ModuleStages::forward(const TaskPlace& place, const PipelineBuffers& buffers) {
   const at::AutoGradMode record(training_);
-  root_->context()->set_step(step_, place.microbatch);
+  set_microbatch(place.microbatch);
   const StageExecutor& executor = executors_[static_cast<size_t>(place.chunk)];
   Stash stash;
   const Module::Tensors tensors = take_inputs(place.chunk, buffers, stash);
@@ -340,7 +345,7 @@ PipelineBuffers ModuleStages::backward(const TaskPlace& place, const PipelineBuf
   const auto found = stashes_.find({place.chunk, place.microbatch});
   check_internal(found != stashes_.end(), "a backward pass without its forward pass");
   Stash& stash = found->second;
-  root_->context()->set_step(step_, place.microbatch);
+  set_microbatch(place.microbatch);
   // Input gradients come in the order of the microbatches. With the last ones those gradients are
   // complete that no weight task adds to.
   const bool last_inputs = place.microbatch == shape_.microbatches - 1;
@@ -366,7 +371,7 @@ void ModuleStages::weight_gradients(const TaskPlace& place) {
   const auto found = stashes_.find({place.chunk, place.microbatch});
   check_internal(found != stashes_.end() && found->second.deferred,
                  "weight gradients without their backward pass");
-  root_->context()->set_step(step_, place.microbatch);
+  set_microbatch(place.microbatch);
   hold_gradients(!place.last);
   DeferredGradients& deferred = *found->second.deferred;
   deferred.run();

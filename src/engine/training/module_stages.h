@@ -74,6 +74,8 @@ class ModuleStages : public PipelineStages {
   using Key = std::pair<int, int>;  // chunk, microbatch
 
   bool is_last(int chunk) const;
+  // Random bits are those of the microbatch, counted from the step's first.
+  void set_microbatch(int microbatch) const;
   bool uses_recorded_device() const;
   // A tensor over what another stage has sent, on this rank's device.
   at::Tensor received(const PipelineBuffer& buffer, const PipelineValue& value) const;
@@ -112,7 +114,7 @@ class ModuleStages : public PipelineStages {
   std::exception_ptr failure_;
   bool training_ = false;
   bool on_recorded_device_ = false;
-  int64_t step_ = 0;
+  int64_t step_ = 0, first_microbatch_ = 0;  // of the context, as the run begins
   std::map<Key, Stash> stashes_;
 };
 
