@@ -1,6 +1,8 @@
 // Pipelines that reduce gradients within the run: as many buckets whatever the schedule, and the
 // same bits, also where norms and biases have their gradients before the weights' tasks.
+#include <algorithm>
 #include <atomic>
+#include <cstring>
 
 #include "capi/callback_model.h"
 #include "capi/pipeline_support.h"
@@ -265,6 +267,72 @@ void turning_weights(void**) {
   check_named("final", got.final, want.final, 0, 0);
 }
 
+// The gradient of a weight that the first stage and the last share, after so many runs.
+Named wide_gradients(int stages, int runs, bool finishes,
+                     nxd_pp_schedule_kind_t schedule = NXD_PP_SCHEDULE_DEFAULT) {
+  Joined joined;
+  nlohmann::json json = nlohmann::json::parse(read_file(oracles() + "/llama_tiny/config.json"));
+  json["tie_word_embeddings"] = true;
+  on_pipeline_ranks({1, stages, 2}, [&](nxd_context_t* ctx, int) {
+    nxd_model_options_t of_model = NXD_MODEL_OPTIONS_INIT;
+    of_model.dtype = NXD_DTYPE_BF16;
+    nxd_module_t* model = nullptr;
+    if (!NXD_TEST_OK(nxd_model_create(ctx, json.dump().c_str(), &of_model, &model))) return;
+    const Module owned(model);
+    const Tensor batch = ids(0, 0);
+    nxd_tensor_t* const inputs[] = {batch.get(), batch.get()};
+    nxd_pp_options_t options = NXD_PP_OPTIONS_INIT;
+    options.num_microbatches = kMicrobatches;
+    options.schedule = schedule;
+    nxd_pp_t* made = nullptr;
+    if (!NXD_TEST_OK(nxd_pp_create(model, inputs, 2, &options, &made))) return;
+    const Pipeline pp(made);
+    nxd_module_t* const local = local_module(made);
+    nxd_ddp_options_t of_ddp = NXD_DDP_OPTIONS_INIT;
+    of_ddp.fp32_grads = 1;
+    of_ddp.reduce = NXD_REDUCE_SUM;
+    nxd_ddp_t* reduced = nullptr;
+    if (!NXD_TEST_OK(nxd_ddp_create(local, &of_ddp, &reduced))) return;
+    const Ddp ddp(reduced);
+    NXD_TEST_OK(nxd_pp_set_ddp(made, reduced));
+    for (int i = 0; i < runs; ++i) {
+      NXD_TEST_OK(nxd_ddp_set_sync(reduced, i + 1 == runs));
+      NXD_TEST_OK(nxd_pp_run_train(made, inputs, 2, nullptr));
+    }
+    nxd_finish_options_t finish = NXD_FINISH_OPTIONS_INIT;
+    finish.data_parallel_reduce = NXD_REDUCE_SUM;
+    if (finishes) NXD_TEST_OK(nxd_ddp_finish(reduced, &finish, nullptr));
+    const std::string name = "model.embed_tokens.weight";
+    joined.add("gradients", {{name, whole_gradients(local).at(name)}});
+    NXD_TEST_OK(nxd_pp_set_ddp(made, nullptr));
+  });
+  return joined.all();
+}
+
+bool fits_bf16(double value) {
+  const auto narrow = static_cast<float>(value);
+  uint32_t bits = 0;
+  std::memcpy(&bits, &narrow, sizeof bits);
+  return (bits & 0xffffU) == 0;
+}
+
+// The gradient of a weight that stages share is in F32 as that of any other, in all its sums.
+void wide_gradients_of_shared_weights(void**) {
+  for (const int stages : {1, 2}) {
+    Named want = wide_gradients(stages, 1, false);
+    std::vector<double>& once = want.begin()->second;
+    const auto narrow = std::count_if(once.begin(), once.end(), fits_bf16);
+    assert_true(narrow < static_cast<int64_t>(once.size()) / 2);
+    check_named("zero bubble", wide_gradients(stages, 1, false, NXD_PP_SCHEDULE_ZERO_BUBBLE), want,
+                0, 0);
+    for (double& value : once) value *= 2;
+    check_named("two runs", wide_gradients(stages, 2, false), want, 0, 0);
+    check_named("two copies", wide_gradients(stages, 1, true), want, 0, 0);
+    for (double& value : once) value *= 2;
+    check_named("two runs of two copies", wide_gradients(stages, 2, true), want, 0, 0);
+  }
+}
+
 }  // namespace
 
 int main(void) {
@@ -272,6 +340,7 @@ int main(void) {
       cmocka_unit_test(zero_bubble),
       cmocka_unit_test(chunks),
       cmocka_unit_test(turning_weights),
+      cmocka_unit_test(wide_gradients_of_shared_weights),
   };
   return cmocka_run_group_tests(tests, nullptr, nullptr);
 }

@@ -115,6 +115,9 @@ class Parameter : public std::enable_shared_from_this<Parameter> {
   // during a backward pass, whose gradient is added to this. Undefined when there is none.
   at::Tensor& main_grad() { return main_grad_; }
   bool has_main_grad() const { return main_grad_.defined(); }
+  // A reducer keeps the gradient in F32 though the parameter is of BF16.
+  bool has_wide_gradient() const { return has_wide_gradient_; }
+  void set_wide_gradient(bool wide) { has_wide_gradient_ = wide; }
   // The gradient, wherever it is kept; undefined when there is none.
   const at::Tensor& gradient() const { return main_grad_.defined() ? main_grad_ : tensor().grad(); }
   void forget_gradient();
@@ -139,7 +142,7 @@ class Parameter : public std::enable_shared_from_this<Parameter> {
   GroupOfShards shard_group_;
   std::shared_ptr<ProcessGroup> gradient_group_;
   bool counts_in_norm_ = true, keeps_initial_full_ = false;
-  bool is_cut_ = false;
+  bool is_cut_ = false, has_wide_gradient_ = false;
   int64_t partial_step_ = -1;
   at::Device home_;  // where a value lies that comes after the meta device
   at::Tensor tensor_, main_grad_, initial_full_;

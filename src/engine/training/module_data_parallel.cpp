@@ -128,11 +128,22 @@ void BucketedParameters::add_to_main_grad(size_t index) {
   grad.reset();
 }
 
+// Code other than a backward pass may have left it elsewhere.
+void BucketedParameters::place_main_grad(size_t index) {
+  at::Tensor& main_grad = parameter(index).main_grad();
+  if (!main_grad.defined() || is_in_bucket(index)) return;
+  at::Tensor in_bucket = view(index);
+  in_bucket.copy_(main_grad);
+  main_grad = std::move(in_bucket);
+}
+
 void BucketedParameters::take_gradient(size_t index) {
   const at::NoGradGuard no_grad;
   at::Tensor& grad = parameter(index).tensor().mutable_grad();
   make_dense(grad);
-  if (!reducer_ || !grad.defined() || grad.numel() == 0) return;
+  if (!reducer_ || parameter(index).tensor().numel() == 0) return;
+  place_main_grad(index);
+  if (!grad.defined()) return;
   if (!is_wide(index) && is_in_bucket(index)) return;
   check_state(!reducer_->is_marked(index), "parameter ", info(index).name,
               ": its gradient was replaced while it is being reduced");
@@ -159,8 +170,7 @@ ParameterBuffers BucketedParameters::buffers(size_t index) {
   return found;
 }
 
-// Other code than a backward pass, such as that of parameters that stages share, leaves gradients
-// of the parameter's dtype.
+// Code other than a backward pass may leave gradients of the parameter's dtype.
 at::Tensor& BucketedParameters::gradient(size_t index) {
   Parameter& p = parameter(index);
   if (is_recorded(p.tensor())) record_gradient(index);
@@ -192,7 +202,7 @@ void BucketedParameters::advance_step() {
 }
 
 // One that has no place in a bucket yet becomes the parameter's again.
-void BucketedParameters::record_narrow_gradient(size_t index) {
+void BucketedParameters::narrow_gradient(size_t index) {
   Parameter& p = parameter(index);
   if (!p.main_grad().defined() || is_in_bucket(index)) return;
   p.tensor().mutable_grad() = p.main_grad().to(p.tensor().scalar_type());
@@ -204,7 +214,7 @@ void BucketedParameters::release_gradients() {
   if (!reducer_) return;
   for (size_t i = 0; i < size(); ++i) {
     Parameter& p = parameter(i);
-    if (is_wide(i) && is_recorded(p.tensor())) record_narrow_gradient(i);
+    if (is_wide(i)) narrow_gradient(i);
     if (!is_in_bucket(i)) continue;
     p.tensor().mutable_grad() =
         on_device_of(p.tensor(), own_copy(known_values_of(p.gradient()), p.tensor().scalar_type()));
@@ -261,7 +271,9 @@ ModuleDataParallel::~ModuleDataParallel() { release(); }
 void ModuleDataParallel::set_hooks() {
   hooked_.resize(parameters_->size());
   for (size_t i = 0; i < parameters_->size(); ++i) {
-    parameters_->parameter(i).hooks().set_reducer([this, i](Parameter&) { on_gradient(i); });
+    Parameter& parameter = parameters_->parameter(i);
+    parameter.hooks().set_reducer([this, i](Parameter&) { on_gradient(i); });
+    parameter.set_wide_gradient(parameters_->is_wide(i));
     hooked_[i] = 1;
   }
 }
@@ -307,7 +319,10 @@ void ModuleDataParallel::release() noexcept {
     wait_for_step();
     if (reducer_) reducer_->abandon();
     const at::NoGradGuard no_grad;
-    for (size_t i = 0; i < hooked_.size(); ++i) parameters_->parameter(i).hooks().set_reducer({});
+    for (size_t i = 0; i < hooked_.size(); ++i) {
+      parameters_->parameter(i).hooks().set_reducer({});
+      parameters_->parameter(i).set_wide_gradient(false);
+    }
     if (parameters_) parameters_->release_gradients();
     for (size_t i = 0; gather_ && i < hooked_.size(); ++i) {
       at::Tensor& p = parameters_->parameter(i).tensor();

@@ -21,13 +21,15 @@ class BucketedParameters : public ModuleParameters {
   }
   // The place of a value in the gather's buckets; it keeps the bucket alive.
   at::Tensor value_view(size_t index) const;
+  // F32 gradients of a BF16 parameter.
+  bool is_wide(size_t index) const { return infos_[index].grad_dtype != infos_[index].dtype; }
   // Moves a gradient that a backward pass, or other code, has left to its place in the bucket:
   // F32 gradients of BF16 parameters are added to what lies there.
   void take_gradient(size_t index);
   // On the recorded device gradients go to their places when buffers() is asked for them. Before, a
   // backward pass adds to the F32 gradients of BF16 parameters here.
   void record_gradient(size_t index);
-  void record_narrow_gradient(size_t index);
+  void narrow_gradient(size_t index);
   // The gradient is where it is to be, and has not been cleared.
   bool is_in_bucket(size_t index) const;
   // Makes the gradient a tensor of its own again, and forgets the buckets.
@@ -43,10 +45,10 @@ class BucketedParameters : public ModuleParameters {
   std::string why_reduced_elsewhere() const override { return ""; }  // it is their own ddp
 
  private:
-  bool is_wide(size_t index) const { return infos_[index].grad_dtype != infos_[index].dtype; }
   // A view of the gradient's place; it keeps the bucket alive.
   at::Tensor view(size_t index) const;
   void add_to_main_grad(size_t index);
+  void place_main_grad(size_t index);
   // Runs what was recorded, and moves value and gradient to the buckets.
   void place_recorded(size_t index);
 

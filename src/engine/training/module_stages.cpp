@@ -358,6 +358,7 @@ PipelineBuffers ModuleStages::backward(const TaskPlace& place, const PipelineBuf
     const InterceptionScope scope(*stash.deferred);
     differentiate(place.chunk, place.microbatch, stash, grad_outputs);
   }
+  shared_->add_up(shape_.stage_of(rank_, place.chunk));
   PipelineBuffers result = give_input_gradients(stash);
   if (whole) {
     stashes_.erase(found);
@@ -375,6 +376,7 @@ void ModuleStages::weight_gradients(const TaskPlace& place) {
   hold_gradients(!place.last);
   DeferredGradients& deferred = *found->second.deferred;
   deferred.run();
+  shared_->add_up(shape_.stage_of(rank_, place.chunk));
   for (const std::string& name : deferred.unsplit()) {
     if (std::find(unsplit_.begin(), unsplit_.end(), name) == unsplit_.end()) {
       unsplit_.push_back(name);

@@ -78,7 +78,7 @@ void SharedParameters::add(const ProcessGroup& pipeline,
     const int stage = stage_of[static_cast<size_t>(node)];
     const int rank = shape.rank_of(stage);
     if (std::find(ranks.begin(), ranks.end(), rank) == ranks.end()) ranks.push_back(rank);
-    if (rank == pipeline.rank()) shared.places.push_back({stage, node, at::Tensor()});
+    if (rank == pipeline.rank()) shared.places.push_back({stage, node, {}, {}});
   }
   if (shared.places.empty()) return;
   shared.parameter = parameter;
@@ -131,11 +131,28 @@ void SharedParameters::begin_run() {
   }
 }
 
+void SharedParameters::add_up(int stage) {
+  const at::NoGradGuard no_grad;
+  for (Shared& shared : shared_) {
+    if (!shared.parameter->has_wide_gradient()) continue;
+    for (Place& place : shared.places) {
+      if (place.stage != stage || !place.leaf.defined()) continue;
+      at::Tensor& grad = place.leaf.mutable_grad();
+      if (!grad.defined()) continue;
+      make_dense(grad);
+      const at::Tensor wide = grad.to(at::kFloat);
+      place.wide = place.wide.defined() ? place.wide.add_(wide) : wide;
+      grad.reset();
+    }
+  }
+}
+
 at::Tensor SharedParameters::sum(const Shared& shared) {
   at::Tensor total;
   for (const Place& place : shared.places) {
     at::Tensor grad = place.leaf.defined() ? place.leaf.grad() : at::Tensor();
     make_dense(grad);
+    if (place.wide.defined()) grad = place.wide;
     if (grad.defined()) total = total.defined() ? total + grad : grad;
   }
   return total;
@@ -157,18 +174,22 @@ void SharedParameters::end_run(bool has_valid_tokens) {
 }
 
 void SharedParameters::finish(const Shared& shared, bool has_valid_tokens) {
-  at::Tensor& value = shared.parameter->tensor();
+  Parameter& parameter = *shared.parameter;
+  at::Tensor& value = parameter.tensor();
   if (!value.requires_grad()) return;
+  const bool wide = parameter.has_wide_gradient();
   at::Tensor total = sum(shared);
   if (shared.group) {
-    total = total.defined() ? total.contiguous() : at::zeros_like(value.detach());
+    const at::ScalarType dtype = wide ? at::kFloat : value.scalar_type();
+    total = total.defined() ? total.contiguous() : at::zeros_like(value.detach(), dtype);
     all_reduce_in_place(*shared.group, total);
   }
   if (!total.defined() || !has_valid_tokens) return;
-  if (value.grad().defined()) {
-    value.mutable_grad().add_(total);
+  at::Tensor& grad = wide ? parameter.main_grad() : value.mutable_grad();
+  if (grad.defined()) {
+    grad.add_(total);
   } else {
-    value.mutable_grad() = total;
+    grad = total;
   }
 }
 
@@ -186,7 +207,7 @@ void SharedParameters::reject_end(const char* reason) noexcept {
 
 void SharedParameters::drop() noexcept {
   for (Shared& shared : shared_) {
-    for (Place& place : shared.places) place.leaf = at::Tensor();
+    for (Place& place : shared.places) place.leaf = place.wide = at::Tensor();
   }
 }
 

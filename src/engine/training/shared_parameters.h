@@ -29,6 +29,9 @@ class SharedParameters {
   void synchronize();
   // Lets every leaf see its parameter's value, which an optimizer or a load may have put elsewhere.
   void begin_run();
+  // After a backward pass of a stage of this rank: adds the leaves' gradients up in F32 where that
+  // is how the parameter's is kept.
+  void add_up(int stage);
   // Adds what the leaves have got to the parameters' gradients. Collective over the ranks that
   // share. Without valid tokens there are none, and the parameters' gradients stay as they are.
   void end_run(bool has_valid_tokens);
@@ -40,6 +43,7 @@ class SharedParameters {
   struct Place {
     int stage, node;
     at::Tensor leaf;
+    at::Tensor wide;  // the sum of its gradients, where it is in F32
   };
   struct Shared {
     std::shared_ptr<Parameter> parameter;
