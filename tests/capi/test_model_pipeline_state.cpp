@@ -351,6 +351,36 @@ void last_task_fails(void**) {
   }
 }
 
+nxd_status_t count_call(nxd_parameter_t* parameter, void* user_data) {
+  nxd_tensor_t *value = nullptr, *grad = nullptr;
+  NXD_TEST_OK(nxd_parameter_get_tensor(parameter, &value));
+  NXD_TEST_OK(nxd_tensor_share_grad(value, &grad));
+  if (Tensor(grad)) ++static_cast<Hook*>(user_data)->calls;
+  return NXD_OK;
+}
+
+// Once for a run, when the stages' sums are there.
+void hook_of_a_shared_weight(void**) {
+  for (const int stages : {1, 2}) {
+    on_pipeline_ranks({1, stages, 1}, [&](nxd_context_t* ctx, int) {
+      const Module root = model(ctx);
+      nxd_pp_options_t options = two_stages();
+      options.num_cuts = static_cast<size_t>(stages - 1);
+      const Pipeline pp = make_pipeline(root.get(), batch(), options);
+      if (!pp) return;
+      Hook hook;
+      nxd_parameter_t* tied = find(root.get(), "a.weight");
+      NXD_TEST_OK(nxd_parameter_set_grad_hook(tied, count_call, &hook, nullptr));
+      for (const int runs : {1, 2}) {
+        const double before = loss_of(ctx, pp.get());
+        NXD_TEST_CHECK(hook.calls == runs);
+        NXD_TEST_CHECK(loss_of(ctx, pp.get(), false) != before && hook.calls == runs);
+      }
+      NXD_TEST_OK(nxd_parameter_set_grad_hook(tied, nullptr, nullptr, nullptr));
+    });
+  }
+}
+
 // The files of a model and of its optimizer after a step, on stages behind these modules.
 std::pair<std::string, std::string> files_of(const PipelineLayout& layout,
                                              const std::vector<const char*>& cuts) {
@@ -393,6 +423,7 @@ int main(void) {
       cmocka_unit_test(modes_come_back),    cmocka_unit_test(ranks_in_other_modes),
       cmocka_unit_test(one_owner),          cmocka_unit_test(thawed_after_the_cut),
       cmocka_unit_test(frozen_where_it_is), cmocka_unit_test(frozen_on_one_of_two_ranks),
-      cmocka_unit_test(last_task_fails),    cmocka_unit_test(files_alike)};
+      cmocka_unit_test(last_task_fails),    cmocka_unit_test(hook_of_a_shared_weight),
+      cmocka_unit_test(files_alike)};
   return cmocka_run_group_tests(tests, nullptr, nullptr);
 }

@@ -92,6 +92,13 @@ void GradientHooks::set_reducer(Hook hook) {
   if (hook || state_) state().reducer = std::move(hook);
 }
 
+void GradientHooks::call_user() {
+  const Hook user = state_ ? state_->user : Hook();
+  if (!user) return;
+  own_gradient(parameter_.tensor());
+  user(parameter_);
+}
+
 bool GradientHooks::has_reducer() const { return state_ && state_->reducer; }
 
 void GradientHooks::move_to_tensor() {

@@ -24,6 +24,8 @@ class GradientHooks {
   bool has_reducer() const;
   // INVALID_STATE while the parameter is frozen and has no hook: there is no graph to hang it in.
   void check_can_be_set() const;
+  // For code that has added to the gradient in place of a backward pass.
+  void call_user();
   // After the parameter's tensor was replaced.
   void move_to_tensor();
 

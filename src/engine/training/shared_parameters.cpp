@@ -191,6 +191,7 @@ void SharedParameters::finish(const Shared& shared, bool has_valid_tokens) {
   } else {
     grad = total;
   }
+  parameter.hooks().call_user();
 }
 
 void SharedParameters::reject_end(const char* reason) noexcept {
