@@ -102,8 +102,12 @@ extern "C" {
     ///
     /// Parameters outside of this rank's stages lose their values; those inside that are on the meta
     /// device get theirs. Parameters that several stages share are made equal to their owner's, that of
-    /// the first stage that has them, and their gradients are summed by every training run. A call that
-    /// is rejected on one rank is rejected on all, and leaves the model whole on all of them.
+    /// the first stage that has them, and their gradients are summed by every training run, in F32 where
+    /// a ddp keeps them so; their gradient hooks are called at its end, once. A call that is rejected on
+    /// one rank is rejected on all, and leaves the model whole on all of them.
+    ///
+    /// A parameter may be frozen and thawed later (nxd_parameter_set_trainable) on the ranks whose
+    /// stages have it, all of them: the next run traces the model again.
     /// @param model    the root; kept alive. Its forward runs once, on tensors without data: reading a
     /// value fails, and the message names the module and the operation.
     /// @param inputs   examples of the inputs of one run, whose shapes and dtypes count: dimension 0 is
@@ -111,7 +115,8 @@ extern "C" {
     /// @return NXD_OK; INVALID_ARGUMENT (names of cuts, leaves or inputs, or the path of the loss,
     /// unknown: the nearest are given; a path that leads to several outputs, or to one that is
     /// no scalar; sizes that do not divide; a schedule that does not admit the shape; cuts,
-    /// inputs or settings of the loss that differ between ranks of the pipeline);
+    /// inputs or settings of the loss that differ between ranks of the pipeline; a parameter of
+    /// several stages that is frozen on some of their ranks alone);
     /// INVALID_STATE (model parallel not initialised; a value is read; a ddp has a parameter
     /// of another rank's stages); UNSUPPORTED (an operator without a shape function; context-
     /// or expert-parallel ranks); IO (trace_file_path, in the pipeline of rank 0 alone); a
@@ -130,9 +135,15 @@ extern "C" {
     /// Gradients add to those there are, microbatch by microbatch, and are partial as after
     /// nxd_backward: a ddp given by nxd_pp_set_ddp reduces them as they become complete;
     /// nxd_optimizer_step or nxd_finish_grads over nxd_pp_get_local_module completes them.
+    ///
+    /// Random bits are drawn for the context's step, and for microbatches from the context's on
+    /// (nxd_context_set_step). A run that succeeds moves the context on by num_microbatches, so that
+    /// another run of the step draws other bits; nxd_optimizer_step goes back to microbatch 0. A run
+    /// that fails on a rank, or evaluates, leaves the context there as it was. After a failure, set it
+    /// on all ranks.
     /// @param inputs  those of nxd_pp_create, the same on all ranks of the pipeline; another batch or
-    /// sequence length makes the model be traced again, and so does training after
-    /// evaluation.
+    /// sequence length makes the model be traced again, and so do training after
+    /// evaluation and parameters that were frozen or thawed.
     /// @param[out] out_loss  on the rank with the last stage, or with broadcast_and_average_loss
     /// everywhere; else 0. May be NULL.
     /// @since 0.1
