@@ -91,17 +91,20 @@ std::unique_ptr<Transport> Groups::make_transport(std::shared_ptr<GroupMonitor> 
 std::shared_ptr<ProcessGroup> Groups::create(const std::vector<int>& ranks, const std::string& name,
                                              const Outcome& given) {
   try {
-    check_members(ranks);
-    given.rethrow();
+    check_list(ranks);
+    if (has_own_rank(ranks)) given.rethrow();
   } catch (const std::exception& e) {
     if (rejections_) rejections_->reject(ranks, e.what());
     throw;
   }
+  // Ranks that a list names rightly make their group without this one, as some programs have all
+  // ranks make all groups. To tell them would end a later group, which is of this rank too.
+  check_members(ranks);
   if (ranks.size() == 1) return make(ranks, name);
   return join(ranks, name);
 }
 
-void Groups::check_members(const std::vector<int>& ranks) const {
+void Groups::check_list(const std::vector<int>& ranks) const {
   const int size = shared_state_->world_size;
   check_argument(!ranks.empty(), "ranks: expected at least one rank, got none");
   check_argument(ranks.size() <= static_cast<size_t>(size), "num_ranks: expected at most ", size,
@@ -113,7 +116,15 @@ void Groups::check_members(const std::vector<int>& ranks) const {
     check_argument(seen.insert(rank).second, "ranks: expected each rank once, got ", rank,
                    " twice");
   }
-  check_argument(seen.count(settings_.rank) == 1, "ranks: expected this rank, ", settings_.rank,
+}
+
+bool Groups::has_own_rank(const std::vector<int>& ranks) const {
+  return std::find(ranks.begin(), ranks.end(), settings_.rank) != ranks.end();
+}
+
+void Groups::check_members(const std::vector<int>& ranks) const {
+  check_list(ranks);
+  check_argument(has_own_rank(ranks), "ranks: expected this rank, ", settings_.rank,
                  ", among them");
 }
 

@@ -50,6 +50,8 @@ class Groups {
   void end_works() noexcept;
 
  private:
+  void check_list(const std::vector<int>& ranks) const;
+  bool has_own_rank(const std::vector<int>& ranks) const;
   void check_members(const std::vector<int>& ranks) const;
   std::shared_ptr<ProcessGroup> make(const std::vector<int>& ranks, const std::string& name,
                                      const std::string& key,
