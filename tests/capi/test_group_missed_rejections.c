@@ -1,5 +1,5 @@
 /* A rank rejects a call that its peers do not come to, since they wait for it in another group: all
- * ranks are told at once which rank rejected what. A rank that others can still reach is waited
+ * ranks are told soon which rank rejected what. A rank that others can still reach is waited
  * for, and the groups go on. */
 #include <pthread.h>
 #include <string.h>
@@ -129,12 +129,13 @@ static void late_peer(nxd_context_t* ctx, int rank, int size, void* unused) {
 
 typedef struct {
   groups_t groups;
+  int is_new; /* whether the thread makes no call before it is needed */
   pthread_t thread;
 } caller_t;
 
 static void* barrier_of_pair(void* arg) {
   const caller_t* caller = arg;
-  NXD_TEST_OK(nxd_barrier(caller->groups.pair));
+  if (!caller->is_new) NXD_TEST_OK(nxd_barrier(caller->groups.pair));
   usleep(2000000);
   float in[kCount] = {0}, out[kCount];
   NXD_TEST_REFUSED(nxd_all_reduce(caller->groups.pair, in, out, kCount, f32, NXD_REDUCE_SUM),
@@ -143,14 +144,13 @@ static void* barrier_of_pair(void* arg) {
 }
 
 /* Rank 1 waits for rank 0, and comes to what rank 0 waits in by another thread. */
-static void thread_of_a_peer(nxd_context_t* ctx, int rank, int size, void* unused) {
+static void thread_of_a_peer(nxd_context_t* ctx, int rank, int size, void* is_new) {
   (void)size;
-  (void)unused;
-  caller_t caller = {.groups = groups_of(ctx, rank)};
+  caller_t caller = {.groups = groups_of(ctx, rank), .is_new = *(const int64_t*)is_new != 0};
   float out[kCount];
   if (rank == 1) pthread_create(&caller.thread, NULL, barrier_of_pair, &caller);
   if (rank == 0) {
-    NXD_TEST_OK(nxd_barrier(caller.groups.pair));
+    if (!caller.is_new) NXD_TEST_OK(nxd_barrier(caller.groups.pair));
     NXD_TEST_REFUSED(nxd_all_reduce(caller.groups.pair, NULL, out, kCount, f32, NXD_REDUCE_SUM),
                      NXD_ERROR_INVALID_ARGUMENT, "send: expected");
   }
@@ -159,25 +159,24 @@ static void thread_of_a_peer(nxd_context_t* ctx, int rank, int size, void* unuse
   check_pair(&caller.groups);
 }
 
-static void* two_barriers_of_world(void* arg) {
+static void* barriers_of_world(void* arg) {
   const caller_t* caller = arg;
-  NXD_TEST_OK(nxd_barrier(caller->groups.world));
+  if (!caller->is_new) NXD_TEST_OK(nxd_barrier(caller->groups.world));
   usleep(2000000);
   NXD_TEST_OK(nxd_barrier(caller->groups.world));
   return NULL;
 }
 
 /* Rank 0 comes to what rank 1 waits in by another thread. */
-static void thread_of_the_rank(nxd_context_t* ctx, int rank, int size, void* unused) {
+static void thread_of_the_rank(nxd_context_t* ctx, int rank, int size, void* is_new) {
   (void)size;
-  (void)unused;
-  caller_t caller = {.groups = groups_of(ctx, rank)};
+  caller_t caller = {.groups = groups_of(ctx, rank), .is_new = *(const int64_t*)is_new != 0};
   float in[kCount] = {0}, out[kCount];
   if (rank == 0) {
-    pthread_create(&caller.thread, NULL, two_barriers_of_world, &caller);
+    pthread_create(&caller.thread, NULL, barriers_of_world, &caller);
     usleep(300000);
   } else {
-    NXD_TEST_OK(nxd_barrier(caller.groups.world));
+    if (!caller.is_new) NXD_TEST_OK(nxd_barrier(caller.groups.world));
     NXD_TEST_OK(nxd_barrier(caller.groups.world));
   }
   if (rank < 2) {
@@ -251,10 +250,10 @@ static void caller_of_a_work(nxd_context_t* ctx, int rank, int size, void* bound
   check_pair(&groups);
 }
 
-static void run_with(nxd_test_rank_fn ranks, int64_t bound_ms) {
+static void run_with(nxd_test_rank_fn ranks, int64_t argument) {
   nxd_context_options_t options = NXD_CONTEXT_OPTIONS_INIT;
   options.timeout_ms = 30000;
-  nxd_test_run_ranks_with(&options, kRanks, 0, ranks, &bound_ms);
+  nxd_test_run_ranks_with(&options, kRanks, 0, ranks, &argument);
 }
 
 static void run(nxd_test_rank_fn ranks) { run_with(ranks, 0); }
@@ -280,8 +279,10 @@ static void peers_can_go_on(void** state) {
 
 static void other_threads_go_on(void** state) {
   (void)state;
-  run(thread_of_a_peer);
-  run(thread_of_the_rank);
+  for (int is_new = 0; is_new < 2; ++is_new) {
+    run_with(thread_of_a_peer, is_new);
+    run_with(thread_of_the_rank, is_new);
+  }
 }
 
 static void callers_of_works_go_on(void** state) {

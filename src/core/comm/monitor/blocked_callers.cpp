@@ -9,6 +9,7 @@ namespace nxd {
 
 struct CallersOfRank {
   using Waits = BlockedCallers::Waits;
+  using Patience = BlockedCallers::Patience;
   struct CallWait {
     int awaited;
     std::thread::id caller;  // none when a work's
@@ -56,23 +57,23 @@ struct CallersOfRank {
 
   // All works wait; so do all callers, but those that make no calls any more. The caller of a work
   // in progress comes back to it.
-  bool has_nobody_going_on(int64_t idle_ms) {
-    const bool is_quiet = is_quiet_for(idle_ms);
+  bool has_nobody_going_on(const Patience& patience) {
+    const int64_t quiet = quiet_ms();
     const auto of_works = std::count_if(waits.begin(), waits.end(), [](const auto& wait) {
       return wait.second.caller == std::thread::id();
     });
     if (static_cast<size_t>(of_works) < works) return false;
     const bool all_wait = std::all_of(callers.begin(), callers.end(),
                                       [](const auto& caller) { return caller.second > 0; });
-    return all_wait || (works == 0 && is_quiet);
+    return all_wait ? quiet >= patience.new_ms : works == 0 && quiet >= patience.idle_ms;
   }
 
-  bool is_quiet_for(int64_t ms) {
+  int64_t quiet_ms() {
     const uint64_t now = calls.load(std::memory_order_relaxed);
     if (now != calls_seen || number != number_seen) quiet_since = Deadline::Clock::now();
     calls_seen = now;
     number_seen = number;
-    return ms_since(quiet_since) >= ms;
+    return ms_since(quiet_since);
   }
 };
 
@@ -174,10 +175,10 @@ void BlockedCallers::end_wait(const void* call) noexcept {
   callers_->waits.erase(known);
 }
 
-std::optional<BlockedCallers::Waits> BlockedCallers::waits(int64_t idle_ms) noexcept {
+std::optional<BlockedCallers::Waits> BlockedCallers::waits(const Patience& patience) noexcept {
   const std::lock_guard<std::mutex> lock(callers_->mutex);
   try {
-    if (callers_->has_nobody_going_on(idle_ms)) return callers_->all_waits();
+    if (callers_->has_nobody_going_on(patience)) return callers_->all_waits();
   } catch (const std::bad_alloc&) {
   }
   return std::nullopt;

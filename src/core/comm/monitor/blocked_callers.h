@@ -17,7 +17,8 @@ namespace nxd {
 // works in progress. A thread that goes on may come to what other ranks wait for.
 //
 // Threads are known from their first call on, until they end. One that has made no call for long
-// counts no more, for it may be idle, or wait for another thread of the program.
+// counts no more, for it may be idle, or wait for another thread of the program. A thread that is
+// not known yet may come too, so a rank whose threads all wait has to do so for a while.
 class BlockedCallers {
  public:
   BlockedCallers();
@@ -68,8 +69,12 @@ class BlockedCallers {
     uint64_t rounds;  // in each, all waits were said again
     std::set<int> awaited;
   };
-  // None while a caller goes on that has made a call within idle_ms.
-  std::optional<Waits> waits(int64_t idle_ms) noexcept;
+  // How long nothing may change, for a thread that has made no call yet, and for one that has.
+  struct Patience {
+    int64_t new_ms, idle_ms;
+  };
+  // None while a caller goes on, or may.
+  std::optional<Waits> waits(const Patience& patience) noexcept;
 
  private:
   const std::shared_ptr<struct CallersOfRank> callers_;

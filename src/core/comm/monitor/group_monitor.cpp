@@ -23,6 +23,8 @@ constexpr int kRequestsPerPoll = 4;
 constexpr auto kShortestStoreTimeout = milliseconds(200);
 // Data that a peer sent before it left may still be on its way.
 constexpr auto kDepartureGrace = milliseconds(500);
+// So may a thread of the program that has made no call yet, at what peers wait for.
+constexpr int64_t kNewCallerMs = 10000;
 // And what a peer waits for.
 constexpr auto kCircleGrace = milliseconds(500);
 // Between the polls of ranks of which one rejects a call.
@@ -351,7 +353,8 @@ bool GroupMonitor::check_rejection(Scope& call, int awaited) {
   FailureRegistry& failures = *shared_->failures;
   shared_->blocked_callers.begin_wait(&call, awaited);
   call.wait_noted_ = true;
-  const auto waits = shared_->blocked_callers.waits(timeout_share(call.timeout_ms_, 1, 8));
+  const int64_t idle_ms = timeout_share(call.timeout_ms_, 1, 8);
+  const auto waits = shared_->blocked_callers.waits({std::min(kNewCallerMs, idle_ms), idle_ms});
   const bool rejects = !call.rejection_.empty();
   if (rejects && waits && !call.rejection_counted_) {
     failures.begin_rejection();

@@ -11,7 +11,7 @@ namespace {
 
 using nxd::BlockedCallers;
 
-constexpr int64_t kNeverIdle = 1000000;
+constexpr BlockedCallers::Patience kNeverIdle{0, 1000000};
 
 // A thread that does as it is told, one thing after the other.
 class Thread {
@@ -76,22 +76,45 @@ void threads(void**) {
 // A thread that makes no calls any more is waited for no longer than this.
 void idle_threads(void**) {
   constexpr int64_t kIdleMs = 2000;
+  constexpr BlockedCallers::Patience kIdle{0, kIdleMs};
   BlockedCallers callers;
   const int call = 0;
   Thread other;
   other.tell([&] { callers.enter(); });
   callers.enter();
   callers.begin_wait(&call, 1);
-  assert_false(callers.waits(kIdleMs).has_value());
+  assert_false(callers.waits(kIdle).has_value());
   std::this_thread::sleep_for(std::chrono::milliseconds(kIdleMs + 500));
   other.tell([&] { callers.enter(); });
-  assert_false(callers.waits(kIdleMs).has_value());
+  assert_false(callers.waits(kIdle).has_value());
   std::this_thread::sleep_for(std::chrono::milliseconds(kIdleMs + 500));
-  assert_true(callers.waits(kIdleMs).has_value());
+  assert_true(callers.waits(kIdle).has_value());
   // It comes back to its work.
   other.tell([&] { const BlockedCallers::Behalf work(callers); });
-  assert_false(callers.waits(kIdleMs).has_value());
+  assert_false(callers.waits(kIdle).has_value());
   callers.end_wait(&call);
+}
+
+// Nor is a thread that is not known yet, which may be on its way.
+void new_threads(void**) {
+  constexpr int64_t kNewMs = 2000;
+  constexpr BlockedCallers::Patience kNew{kNewMs, 1000000};
+  BlockedCallers callers;
+  const int first = 0, second = 0;
+  callers.enter();
+  callers.begin_wait(&first, 1);
+  assert_false(callers.waits(kNew).has_value());
+  std::this_thread::sleep_for(std::chrono::milliseconds(kNewMs + 500));
+  Thread other;
+  other.tell([&] {
+    callers.enter();
+    callers.begin_wait(&second, 2);
+  });
+  assert_false(callers.waits(kNew).has_value());
+  std::this_thread::sleep_for(std::chrono::milliseconds(kNewMs + 500));
+  assert_true(callers.waits(kNew).has_value());
+  other.tell([&] { callers.end_wait(&second); });
+  callers.end_wait(&first);
 }
 
 void works(void**) {
@@ -110,7 +133,7 @@ void works(void**) {
   }
   assert_false(callers.waits(kNeverIdle).has_value());  // its caller does
   std::this_thread::sleep_for(std::chrono::milliseconds(5));
-  assert_false(callers.waits(1).has_value());
+  assert_false(callers.waits({0, 1}).has_value());
   library.tell([&] {
     callers.end_wait(&call);
     behalf.reset();
@@ -162,8 +185,8 @@ void rounds(void**) {
 
 int main() {
   const CMUnitTest tests[] = {
-      cmocka_unit_test(threads),  cmocka_unit_test(idle_threads), cmocka_unit_test(works),
-      cmocka_unit_test(deputies), cmocka_unit_test(rounds),
+      cmocka_unit_test(threads), cmocka_unit_test(idle_threads), cmocka_unit_test(new_threads),
+      cmocka_unit_test(works),   cmocka_unit_test(deputies),     cmocka_unit_test(rounds),
   };
   return cmocka_run_group_tests(tests, nullptr, nullptr);
 }
