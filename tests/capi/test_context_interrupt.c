@@ -249,6 +249,35 @@ static void test_work_wait(void** state) {
   run_ranks(2, work_wait);
 }
 
+/* So does a wait for works before the ranks leave, which may be made again. */
+static void finalize(nxd_context_t* ctx, int rank, int size, void* unused) {
+  (void)size;
+  (void)unused;
+  nxd_group_t* world = world_of(ctx);
+  int32_t value = 5;
+  nxd_work_t* work = NULL;
+  if (rank == 0) {
+    NXD_TEST_OK(nxd_receive_async(world, &value, 1, NXD_DTYPE_I32, 1, 0, &work));
+    arm(4321);
+    NXD_TEST_REFUSED(nxd_context_finalize(ctx), 4321, "interrupted");
+    arm(NXD_OK);
+  }
+  pthread_barrier_wait(&meet);
+  if (rank == 1) {
+    value = 6;
+    NXD_TEST_OK(nxd_send(world, &value, 1, NXD_DTYPE_I32, 0, 0));
+  }
+  NXD_TEST_OK(nxd_context_finalize(ctx));
+  NXD_TEST_CHECK(value == 6);
+  if (rank == 0) NXD_TEST_OK(nxd_work_wait(work, 0));
+  nxd_work_destroy(work);
+}
+
+static void test_finalize(void** state) {
+  (void)state;
+  run_ranks(2, finalize);
+}
+
 /* A call that waits behind a work is interrupted before it has begun. */
 static void behind_work(nxd_context_t* ctx, int rank, int size, void* unused) {
   (void)size;
@@ -336,9 +365,10 @@ static void test_join_without_server(void** state) {
 
 int main(void) {
   const struct CMUnitTest tests[] = {
-      cmocka_unit_test(test_each_call),    cmocka_unit_test(test_while_peer_waits),
-      cmocka_unit_test(test_past_timeout), cmocka_unit_test(test_connecting),
-      cmocka_unit_test(test_work_wait),    cmocka_unit_test(test_behind_work),
-      cmocka_unit_test(test_join),         cmocka_unit_test(test_join_without_server)};
+      cmocka_unit_test(test_each_call),          cmocka_unit_test(test_while_peer_waits),
+      cmocka_unit_test(test_past_timeout),       cmocka_unit_test(test_connecting),
+      cmocka_unit_test(test_work_wait),          cmocka_unit_test(test_behind_work),
+      cmocka_unit_test(test_finalize),           cmocka_unit_test(test_join),
+      cmocka_unit_test(test_join_without_server)};
   return cmocka_run_group_tests(tests, NULL, NULL);
 }
