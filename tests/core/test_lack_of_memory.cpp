@@ -1,11 +1,14 @@
 // Parts of the core where memory or mappings cannot be had.
+#include <barrier>
 #include <thread>
 
 #include "capi/handles.h"
+#include "core/agree/outcome.h"
 #include "core/comm/memory/arena.h"
 #include "core/comm/net/pending_peers.h"
 #include "core/comm/store/tcp_store.h"
 #include "core/comm/store/tcp_store_table.h"
+#include "core/layout/shard_gather.h"
 #include "core/optim/bucket_plan.h"
 #include "core/optim/buffer_parameters.h"
 #include "core/optim/parameter_gather.h"
@@ -275,6 +278,87 @@ void mappings_that_fail_are_no_peers_fault(void**) {
   fail_no_calls();
 }
 
+// One rank lacks memory at some point of a call of several collectives. Its peer is told so, or the
+// world is lost to both, or the rank alone fails, after the last of them. No call takes the place
+// of another.
+using OneCall = nxd_status_t (*)(nxd_context_t* ctx, int rank);
+
+nxd_status_t meet(nxd_context_t* ctx, int rank) {
+  nxd_group_t* world = nullptr;
+  nxd_payloads_t* payloads = nullptr;
+  const std::string payload(100 + 50 * static_cast<size_t>(rank), 'x');
+  nxd_context_get_world_group(ctx, &world);
+  const nxd_status_t status =
+      nxd_group_rendezvous(world, "here", payload.data(), payload.size(), &payloads);
+  nxd_payloads_destroy(payloads);
+  return status;
+}
+
+nxd_status_t put_together(nxd_context_t* ctx, int rank) {
+  const std::vector<float> part(200, 1);
+  std::vector<float> whole(400);
+  const auto shard_of = [](int64_t at) {
+    return ShardSpec::ranges({4, 100}, 1, {{at, at + 25}, {at + 25, at + 50}}, 100);
+  };
+  static const ShardSpec shards[2] = {shard_of(0), shard_of(50)};  // made before memory lacks
+  const Outcome outcome = Outcome::of(rank, [&] {
+    gather_shards(ctx->value->world().get(), shards[rank], NXD_DTYPE_F32, part.data(),
+                  whole.data());
+  });
+  nxd_set_last_error(outcome.status, outcome.reason.c_str());
+  return outcome.status;
+}
+
+struct Lack {
+  OneCall call;
+  uint64_t number;
+  std::barrier<> meeting{2};
+  nxd_status_t statuses[2] = {};
+  uint64_t failed = 0;
+};
+
+void lack_at(nxd_context_t* ctx, int rank, int, void* argument) {
+  auto& lack = *static_cast<Lack*>(argument);
+  const auto world = ctx->value->world();
+  NXD_TEST_OK(lack.call(ctx, rank));
+  lack.meeting.arrive_and_wait();
+  if (rank == 0) fail_calls(kFailMemory, lack.number, 1);
+  lack.meeting.arrive_and_wait();
+  lack.statuses[rank] = lack.call(ctx, rank);
+  const std::string message = lack.statuses[rank] ? nxd_last_error() : "";
+  lack.meeting.arrive_and_wait();
+  if (rank == 0) lack.failed = calls_failed();
+  if (rank == 0) fail_no_calls();
+  lack.meeting.arrive_and_wait();
+  const auto after = nxd_test::told_by([&] { world->run(Call::barrier()); });
+  const nxd_status_t own = lack.statuses[rank], other = lack.statuses[1 - rank];
+  NXD_TEST_CHECK(own != NXD_ERROR_TIMEOUT);
+  if (own == NXD_ERROR_INVALID_ARGUMENT) {
+    NXD_TEST_CHECK(other == NXD_ERROR_OUT_OF_MEMORY);
+    NXD_TEST_CHECK(message.find("rejected its arguments: all_gather: out of memory") !=
+                   std::string::npos);
+  }
+  if (after.status != NXD_OK) {
+    NXD_TEST_CHECK(after.status == NXD_ERROR_PEER_LOST || own == NXD_ERROR_OUT_OF_MEMORY);
+    NXD_TEST_CHECK(after.status != NXD_ERROR_INVALID_ARGUMENT);
+  }
+}
+
+void peers_hear_of_a_lack(void**) {
+  for (const OneCall call : {meet, put_together}) {
+    int told = 0;
+    for (uint64_t n = 1;; ++n) {
+      Lack lack{call, n};
+      nxd_context_options_t options = NXD_CONTEXT_OPTIONS_INIT;
+      options.timeout_ms = 20000;
+      nxd_test_run_ranks_with(&options, 2, 0, lack_at, &lack);
+      for (const nxd_status_t status : lack.statuses) told += status == NXD_ERROR_INVALID_ARGUMENT;
+      if (lack.failed == 0) break;
+    }
+    assert_true(told > 0);
+  }
+}
+
 }  // namespace
 
 int main() {
@@ -288,6 +372,7 @@ int main() {
       cmocka_unit_test(keys_stay_for_the_next_call),
       cmocka_unit_test(memory_of_peers_that_cannot_be_mapped),
       cmocka_unit_test(mappings_that_fail_are_no_peers_fault),
+      cmocka_unit_test(peers_hear_of_a_lack),
   };
   return cmocka_run_group_tests(tests, nullptr, nullptr);
 }

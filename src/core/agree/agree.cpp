@@ -5,6 +5,7 @@
 #include <cmath>
 
 #include "core/base/dtype.h"
+#include "core/comm/take_for_call.h"
 
 namespace nxd {
 namespace {
@@ -130,21 +131,29 @@ std::vector<std::string> gather_texts(ProcessGroup* group, const std::string& ow
   // Before the texts go their lengths, and which ranks bring a reason to fail.
   const std::string& given = outcome.good() ? own : outcome.reason;
   const std::array<int64_t, 2> head{static_cast<int64_t>(given.size()), outcome.status};
-  std::vector<std::array<int64_t, 2>> heads(ranks);
+  std::vector<std::array<int64_t, 2>> heads;
+  take_for_call(group, "all_gather", [&] { heads.resize(ranks); });
   group->run(Call::all_gather(head.data(), heads.data(), head.size(), NXD_DTYPE_I64));
   size_t most = 0;
   for (const auto& other : heads) most = std::max(most, static_cast<size_t>(other[0]));
-  std::string padded = given, all(most * ranks, '\0');
-  padded.resize(most);
+  std::string padded, all;
+  std::vector<std::string> texts;
+  take_for_call(group, "all_gather", [&] {
+    padded = given;
+    padded.resize(most);
+    all.resize(most * ranks);
+    texts.resize(ranks);
+    for (size_t r = 0; r < ranks; ++r) texts[r].reserve(static_cast<size_t>(heads[r][0]));
+  });
   group->run(Call::all_gather(padded.data(), all.data(), most, NXD_DTYPE_U8));
   outcome.rethrow();
-  std::vector<std::string> texts;
   for (size_t r = 0; r < ranks; ++r) {
-    texts.push_back(all.substr(r * most, static_cast<size_t>(heads[r][0])));
+    texts[r].assign(all, r * most, static_cast<size_t>(heads[r][0]));
     Outcome other;
     other.status = static_cast<nxd_status_t>(heads[r][1]);
+    if (other.good()) continue;
     other.rank = group->ranks()[r];
-    other.reason = texts.back();
+    other.reason = texts[r];
     other.group = group->name();
     other.rethrow();
   }

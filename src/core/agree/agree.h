@@ -23,7 +23,9 @@ namespace nxd {
 std::vector<bool> agree(const std::vector<ProcessGroup*>& groups, const Proposal& proposal);
 
 // The texts of all ranks of a group, by rank; own may be of any length. All ranks fail together, as
-// above, when one of them brings an outcome that is not good. A group that is null has one rank.
+// above, when one of them brings an outcome that is not good. They also do when one lacks memory
+// for the texts of all: the others get INVALID_ARGUMENT with that reason. A group that is null has
+// one rank.
 std::vector<std::string> gather_texts(ProcessGroup* group, const std::string& own,
                                       const Outcome& outcome);
 

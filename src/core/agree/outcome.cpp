@@ -19,17 +19,6 @@ Outcome Outcome::from_current_exception(int rank) noexcept {
   return outcome;
 }
 
-Outcome Outcome::of(int rank, const std::function<void()>& attempt) noexcept {
-  try {
-    attempt();
-    Outcome good;
-    good.rank = rank;
-    return good;
-  } catch (...) {
-    return from_current_exception(rank);
-  }
-}
-
 void Outcome::rethrow() const {
   if (good()) return;
   if (cause) std::rethrow_exception(cause);

@@ -1,7 +1,6 @@
 #pragma once
 
 #include <exception>
-#include <functional>
 #include <string>
 
 #include "core/base/error.h"
@@ -20,7 +19,17 @@ struct Outcome {
   // Within a handler: that the rank failed with what is being handled.
   static Outcome from_current_exception(int rank) noexcept;
   // Whatever goes wrong is kept.
-  static Outcome of(int rank, const std::function<void()>& attempt) noexcept;
+  template <class Attempt>
+  static Outcome of(int rank, Attempt&& attempt) noexcept {
+    try {
+      attempt();
+      Outcome good;
+      good.rank = rank;
+      return good;
+    } catch (...) {
+      return from_current_exception(rank);
+    }
+  }
 
   bool good() const { return status == NXD_OK; }
   // Fails as the rank did; on other ranks with its name and reason. Nothing when it is good.

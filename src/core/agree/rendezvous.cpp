@@ -7,12 +7,17 @@ namespace nxd {
 
 std::vector<std::string> rendezvous(ProcessGroup& group, const std::string& tag,
                                     const std::string& payload, const Outcome& outcome) {
-  RecordWriter own;
-  own.string(tag);
-  own.string(payload);
+  std::string own;
+  const Outcome written = Outcome::of(group.ranks()[static_cast<size_t>(group.rank())], [&] {
+    outcome.rethrow();
+    RecordWriter record;
+    record.string(tag);
+    record.string(payload);
+    own = record.take();
+  });
   std::vector<std::string> payloads;
   std::string first;
-  for (const std::string& bytes : gather_texts(&group, own.take(), outcome)) {
+  for (const std::string& bytes : gather_texts(&group, own, written)) {
     RecordReader other(bytes);
     const std::string place = other.string();
     if (payloads.empty()) first = place;

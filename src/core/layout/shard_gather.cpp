@@ -5,32 +5,48 @@
 
 #include "core/base/dtype.h"
 #include "core/comm/exchanged_buffer.h"
+#include "core/comm/take_for_call.h"
 
 namespace nxd {
 namespace {
 
 using Ranges = std::vector<ShardSpec::Range>;
 
-// The ranges of every rank. Ranks tell one another, as a shard knows its own part only.
-std::vector<Ranges> gather_ranges(ProcessGroup& group, const Ranges& own) {
+constexpr char kOperation[] = "all_gather";
+
+// The ranges of every rank: as many pairs of begin and end from each as the most that one has.
+struct GatheredRanges {
+  std::vector<int64_t> counts, flat;
+  size_t most = 0;
+
+  Ranges of(size_t rank) const {
+    Ranges ranges;
+    for (size_t i = 0; i < static_cast<size_t>(counts[rank]); ++i) {
+      const int64_t* pair = flat.data() + 2 * (rank * most + i);
+      ranges.push_back({pair[0], pair[1]});
+    }
+    return ranges;
+  }
+};
+
+// Ranks tell one another, as a shard knows its own part only.
+GatheredRanges gather_ranges(ProcessGroup& group, const Ranges& own) {
   const auto size = static_cast<size_t>(group.size());
   const auto own_count = static_cast<int64_t>(own.size());
-  std::vector<int64_t> counts(size);
-  group.run(Call::all_gather(&own_count, counts.data(), 1, NXD_DTYPE_I64));
-  const auto most = static_cast<size_t>(*std::max_element(counts.begin(), counts.end()));
-  std::vector<int64_t> sent(2 * most, 0), flat(2 * most * size);
+  GatheredRanges all;
+  take_for_call(&group, kOperation, [&] { all.counts.resize(size); });
+  group.run(Call::all_gather(&own_count, all.counts.data(), 1, NXD_DTYPE_I64));
+  all.most = static_cast<size_t>(*std::max_element(all.counts.begin(), all.counts.end()));
+  std::vector<int64_t> sent;
+  take_for_call(&group, kOperation, [&] {
+    sent.resize(2 * all.most);
+    all.flat.resize(sent.size() * size);
+  });
   for (size_t i = 0; i < own.size(); ++i) {
     sent[2 * i] = own[i].begin;
     sent[2 * i + 1] = own[i].end;
   }
-  group.run(Call::all_gather(sent.data(), flat.data(), sent.size(), NXD_DTYPE_I64));
-  std::vector<Ranges> all(size);
-  for (size_t rank = 0; rank < size; ++rank) {
-    for (size_t i = 0; i < static_cast<size_t>(counts[rank]); ++i) {
-      const int64_t* pair = flat.data() + 2 * (rank * most + i);
-      all[rank].push_back({pair[0], pair[1]});
-    }
-  }
+  group.run(Call::all_gather(sent.data(), all.flat.data(), sent.size(), NXD_DTYPE_I64));
   return all;
 }
 
@@ -52,17 +68,22 @@ void gather_shards(ProcessGroup* group, const ShardSpec& shard, nxd_dtype_t dtyp
     place(shard, element, local, whole);
     return;
   }
-  const std::vector<Ranges> all = gather_ranges(*group, shard.ranges());
+  const GatheredRanges all = gather_ranges(*group, shard.ranges());
+  const auto ranks = static_cast<size_t>(group->size());
   std::vector<ShardSpec> shards;
   int64_t most = 0;
-  for (const Ranges& ranges : all) {
-    int64_t extent = shard.shape()[static_cast<size_t>(shard.dim())];
-    for (const ShardSpec::Range& range : ranges) extent = std::max(extent, range.end);
-    shards.push_back(ShardSpec::ranges(shard.shape(), shard.dim(), ranges, extent));
-    most = std::max(most, shards.back().local_size());
-  }
+  ExchangedBuffer stacked;
+  take_for_call(group, kOperation, [&] {
+    for (size_t rank = 0; rank < ranks; ++rank) {
+      const Ranges ranges = all.of(rank);
+      int64_t extent = shard.shape()[static_cast<size_t>(shard.dim())];
+      for (const ShardSpec::Range& range : ranges) extent = std::max(extent, range.end);
+      shards.push_back(ShardSpec::ranges(shard.shape(), shard.dim(), ranges, extent));
+      most = std::max(most, shards.back().local_size());
+    }
+    stacked = ExchangedBuffer(*group, static_cast<size_t>(most) * element * ranks);
+  });
   const size_t bytes = static_cast<size_t>(most) * element;
-  const ExchangedBuffer stacked(*group, bytes * static_cast<size_t>(group->size()));
   char* own = stacked.data() + static_cast<size_t>(group->rank()) * bytes;
   const size_t held = static_cast<size_t>(shard.local_size()) * element;
   std::memcpy(own, local, held);
