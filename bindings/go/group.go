@@ -27,8 +27,8 @@ func (c *Context) NewGroup(name string, ranks ...int) (*Group, error) {
 		name = "group"
 	}
 	if _, err := raw.CString("name", name); err != nil {
-		// The library tells the peers of a list with what is no rank.
-		list = append(list, -1)
+		// The library tells the peers of a list that begins so that arguments cannot be read.
+		list = append([]int32{-1}, list...)
 		_, _ = own.Get(c.Handle, func(p *raw.Context) (*raw.Group, error) {
 			return raw.GroupCreate(p, first(list), len(list), "group")
 		})

@@ -37,13 +37,15 @@ static void everybody(nxd_context_t* ctx, int rank, int size, void* unused) {
   (void)unused;
   const int32_t all[kRanks] = {0, 1, 2, 3};
   for (int bad = 0; bad < size; ++bad) {
-    const int32_t lists[2][kRanks + 1] = {{0, 1, 2, 3, 0}, {0, 1, 2, 3, 9}};
-    for (int i = 0; i < 2; ++i) {
+    const int32_t lists[3][kRanks + 1] = {{0, 1, 2, 3, 0}, {0, 1, 2, 3, 9}, {-1, 0, 1, 2, 3}};
+    const char* const parts[3] = {"num_ranks: expected at most 4", "world ranks 0 to 3, got 9",
+                                  "-1, which bindings give for arguments that they cannot read"};
+    for (int i = 0; i < 3; ++i) {
       nxd_group_t* group = (nxd_group_t*)1;
       const nxd_status_t status = rank == bad
                                       ? nxd_group_create(ctx, lists[i], kRanks + 1, "all", &group)
                                       : nxd_group_create(ctx, all, kRanks, "all", &group);
-      check_told(rank, status, group, bad, "num_ranks: expected at most 4");
+      check_told(rank, status, group, bad, parts[i]);
     }
     nxd_group_t *group = NULL, *world = NULL;
     if (NXD_TEST_OK(nxd_group_create(ctx, all, kRanks, "all", &group))) check_sum(group, rank, 6);

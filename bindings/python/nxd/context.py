@@ -155,11 +155,11 @@ class Context(Handle):
                     continue
         except TypeError:
             pass
-        known = [rank for rank in known if 0 <= rank < self.size]
-        if not set(known) - {self.rank}:
-            known = list(range(self.size))
-        # The library tells them all of a list that has a rank of no world.
-        core.nxd_group_create(self.pointer, [*known, -1], len(known) + 1, ffi.NULL,
+        told = set(known) & set(range(self.size))
+        if not told - {self.rank}:
+            told = set(range(self.size))
+        # The library tells them all of a list that begins with -1, and that it cannot be read.
+        core.nxd_group_create(self.pointer, [-1, *told], len(told) + 1, ffi.NULL,
                               ffi.new("nxd_group_t**"))
 
     @property

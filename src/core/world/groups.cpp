@@ -107,12 +107,15 @@ std::shared_ptr<ProcessGroup> Groups::create(const std::vector<int>& ranks, cons
 void Groups::check_list(const std::vector<int>& ranks) const {
   const int size = shared_state_->world_size;
   check_argument(!ranks.empty(), "ranks: expected at least one rank, got none");
+  for (const int rank : ranks) {
+    check_argument(rank >= 0 && rank < size, "ranks: expected world ranks 0 to ", size - 1,
+                   ", got ", rank,
+                   rank == -1 ? ", which bindings give for arguments that they cannot read" : "");
+  }
   check_argument(ranks.size() <= static_cast<size_t>(size), "num_ranks: expected at most ", size,
                  ", got more");
   std::set<int> seen;
   for (const int rank : ranks) {
-    check_argument(rank >= 0 && rank < size, "ranks: expected world ranks 0 to ", size - 1,
-                   ", got ", rank);
     check_argument(seen.insert(rank).second, "ranks: expected each rank once, got ", rank,
                    " twice");
   }

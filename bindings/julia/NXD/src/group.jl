@@ -40,12 +40,12 @@ function Group(context::Context, ranks; name = nothing)
 end
 
 # Makes a group fail on its other ranks, who wait for this one: as many as can be read of a list that
-# is none, or else all. The library tells them of a list that has what is no rank.
+# is none, or else all. The library tells them of a list that begins with -1 that it cannot be read.
 function refuse_group(context, ranks)
     all = Int32(0):Int32(size(context) - 1)
     known = Int32[r for r in (applicable(iterate, ranks) ? ranks : ()) if r in all]
     issubset(known, rank_in(context)) && (known = collect(all))
-    push!(known, -1)
+    known = pushfirst!(unique(known), -1)
     nxd_group_create(context, known, length(known), no_string, Ref(Ptr{nxd_group_t}(C_NULL)))
 end
 

@@ -36,8 +36,8 @@ impl Group {
         };
         c_string(name).map_or_else(
             |error| {
-                // The library tells the peers of a list with what is no rank.
-                let _ = make(&[ranks, &[-1]].concat(), Default::default());
+                // The library tells the peers of a list that begins so that arguments cannot be read.
+                let _ = make(&[&[-1][..], ranks].concat(), Default::default());
                 Err(error)
             },
             |name| make(ranks, &name),
