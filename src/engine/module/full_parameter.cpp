@@ -2,6 +2,7 @@
 
 #include <ATen/ATen.h>
 
+#include "core/comm/take_for_call.h"
 #include "core/layout/shard_gather.h"
 #include "engine/device/device_tensor.h"
 #include "engine/ops/collectives.h"
@@ -29,9 +30,15 @@ at::Tensor gather(const Parameter& parameter, const at::Tensor& local, const Own
                    ": has no values on the meta device");
   });
   // Values of the recorded device come to the CPU, where files and callers take them from.
-  const at::Tensor own = is_recorded(local) ? local.to(at::kCPU) : local.detach().contiguous();
-  if (shard.dim() < 0) return is_recorded(local) ? own : own.clone(at::MemoryFormat::Contiguous);
-  at::Tensor full = at::zeros(shard.shape(), own.options());
+  at::Tensor own = is_recorded(local) ? local.to(at::kCPU) : at::Tensor();
+  if (shard.dim() < 0) {
+    return own.defined() ? own : local.detach().clone(at::MemoryFormat::Contiguous);
+  }
+  at::Tensor full;
+  take_for_call(parameter.shard_group().get(), "gather_full", [&] {
+    if (!own.defined()) own = local.detach().contiguous();
+    full = at::zeros(shard.shape(), own.options());
+  });
   gather_shards(parameter.shard_group().get(), shard, to_nxd_dtype(own.scalar_type()),
                 own.data_ptr(), full.data_ptr());
   return full;
@@ -54,9 +61,11 @@ at::Tensor gather_full_grad(const Parameter& parameter, const OwnCheck& check) {
   }
   if (form == kNone) return {};
   if (grad.defined()) return gather(parameter, grad);
-  const at::Tensor zeros =
-      at::zeros(parameter.tensor().sizes(), at::TensorOptions(parameter.tensor().scalar_type()));
-  return gather(parameter, form == kMain ? zeros.to(at::kFloat) : zeros);
+  const at::ScalarType dtype = form == kMain ? at::kFloat : parameter.tensor().scalar_type();
+  at::Tensor zeros;
+  take_for_call(parameter.shard().dim() < 0 ? nullptr : group.get(), "gather_full",
+                [&] { zeros = at::zeros(parameter.tensor().sizes(), at::TensorOptions(dtype)); });
+  return gather(parameter, zeros);
 }
 
 }  // namespace nxd
