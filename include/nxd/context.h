@@ -31,8 +31,8 @@ enum {
 typedef int32_t nxd_transport_t;
 enum {
   NXD_TRANSPORT_INVALID = -1,
-  /** By topology: shared memory between ranks of one host; hierarchical when several hosts have
-   *  several ranks each; Gloo otherwise. */
+  /** By topology: shared memory between ranks of one host; hierarchical when ranks are on several
+   *  hosts, and on one of them there are several; Gloo otherwise. */
   NXD_TRANSPORT_AUTO = 0,
   NXD_TRANSPORT_GLOO = 1,          /**< TCP between all ranks */
   NXD_TRANSPORT_SHARED_MEMORY = 2, /**< groups that span hosts are rejected */
@@ -42,7 +42,8 @@ enum {
 /** Asked every few tens of milliseconds while a call blocks, on the calling thread. Any status but
  *  NXD_OK ends the call, which returns that status unchanged. If the call is a collective or a
  *  message, its group is poisoned. Peers that wait for this rank then get PEER_LOST, as they do
- *  when nxd_context_create is ended. nxd_work_wait leaves the work as it is.
+ *  when nxd_context_create is ended. nxd_work_wait leaves the work as it is, and so does the wait
+ *  for works of nxd_context_finalize.
  *
  *  The callback may make calls. INVALID_STATE: those on the group of the call that it is asked in,
  *  nxd_context_finalize and nxd_destroy_model_parallel. A destroy of this group or of the context
@@ -101,7 +102,8 @@ NXD_API nxd_status_t nxd_context_create(const nxd_context_options_t* options,
  *
  *  Afterwards calls that other ranks take part in are INVALID_STATE. Getters, settings, memory and
  *  destroy still work.
- *  @return NXD_OK; INVALID_STATE (finalized, forked, in a callback); TIMEOUT; PEER_LOST; ABORTED.
+ *  @return NXD_OK; INVALID_STATE (finalized, forked, in a callback); TIMEOUT; PEER_LOST; ABORTED;
+ *          the interrupt callback's, after which it may be called again if it waited for works.
  *  @since 0.1 */
 NXD_API nxd_status_t nxd_context_finalize(nxd_context_t* ctx);
 

@@ -5,6 +5,7 @@
 #include <stddef.h>
 #include <stdint.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include <cmocka.h>
@@ -173,6 +174,38 @@ static void outsiders(nxd_context_t* ctx, int rank, int size, void* unused) {
   make_and_use(ctx, rank, pair, 2);
 }
 
+static void check_transport(nxd_group_t* group, nxd_transport_t expected) {
+  nxd_transport_t transport = NXD_TRANSPORT_INVALID;
+  NXD_TEST_OK(nxd_group_get_transport(group, &transport));
+  NXD_TEST_CHECK(transport == expected);
+}
+
+/* Hosts of two ranks and of one: what carries a group follows from its own ranks. */
+static void hosts(nxd_context_t* ctx, int rank, int size, void* unused) {
+  (void)size;
+  (void)unused;
+  static const int32_t lists[][2] = {{0, 1}, {0, 2}};
+  static const nxd_transport_t transports[] = {NXD_TRANSPORT_SHARED_MEMORY, NXD_TRANSPORT_GLOO};
+  nxd_group_t* world = NULL;
+  NXD_TEST_OK(nxd_context_get_world_group(ctx, &world));
+  check_transport(world, NXD_TRANSPORT_HIERARCHICAL);
+  for (int i = 0; i < 2; ++i) {
+    nxd_group_t* pair = NULL;
+    if (rank != lists[i][0] && rank != lists[i][1]) continue;
+    if (NXD_TEST_OK(nxd_group_create(ctx, lists[i], 2, "pair", &pair))) {
+      check_transport(pair, transports[i]);
+    }
+    nxd_group_destroy(pair);
+  }
+}
+
+static void test_hosts(void** state) {
+  (void)state;
+  setenv("NXD_TEST_RANKS_PER_HOST", "2", 1);
+  nxd_test_run_ranks(3, 0, hosts, NULL);
+  unsetenv("NXD_TEST_RANKS_PER_HOST");
+}
+
 #define ON_RANKS(fn)                         \
   static void test_##fn(void** state) {      \
     (void)state;                             \
@@ -189,6 +222,7 @@ int main(void) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(test_everybody),     cmocka_unit_test(test_left_out),
       cmocka_unit_test(test_other_moments), cmocka_unit_test(test_no_output),
-      cmocka_unit_test(test_outsiders),     cmocka_unit_test(test_long_name)};
+      cmocka_unit_test(test_outsiders),     cmocka_unit_test(test_long_name),
+      cmocka_unit_test(test_hosts)};
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -84,7 +84,8 @@ pub struct nxd_group_t {
 /// Asked every few tens of milliseconds while a call blocks, on the calling thread. Any status but
 /// NXD_OK ends the call, which returns that status unchanged. If the call is a collective or a
 /// message, its group is poisoned. Peers that wait for this rank then get PEER_LOST, as they do
-/// when nxd_context_create is ended. nxd_work_wait leaves the work as it is.
+/// when nxd_context_create is ended. nxd_work_wait leaves the work as it is, and so does the wait
+/// for works of nxd_context_finalize.
 ///
 /// The callback may make calls. INVALID_STATE: those on the group of the call that it is asked in,
 /// nxd_context_finalize and nxd_destroy_model_parallel. A destroy of this group or of the context
@@ -164,7 +165,8 @@ extern "C" {
     ///
     /// Afterwards calls that other ranks take part in are INVALID_STATE. Getters, settings, memory and
     /// destroy still work.
-    /// @return NXD_OK; INVALID_STATE (finalized, forked, in a callback); TIMEOUT; PEER_LOST; ABORTED.
+    /// @return NXD_OK; INVALID_STATE (finalized, forked, in a callback); TIMEOUT; PEER_LOST; ABORTED;
+    /// the interrupt callback's, after which it may be called again if it waited for works.
     /// @since 0.1
     pub fn nxd_context_finalize(ctx: *mut nxd_context_t) -> nxd_status_t;
 
