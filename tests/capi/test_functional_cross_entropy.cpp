@@ -203,15 +203,35 @@ void extremes(nxd_context_t* ctx, int rank, int size, void*) {
   }
 }
 
-void test_extremes(void**) {
+// Logits that were set to -infinity, among them the first of each rank, have no part in a loss.
+void masked(nxd_context_t* ctx, int rank, int size, void*) {
+  for (const nxd_dtype_t dtype : {NXD_DTYPE_F64, NXD_DTYPE_F32, NXD_DTYPE_BF16}) {
+    const nxd_dtype_t wide = dtype == NXD_DTYPE_F64 ? NXD_DTYPE_F64 : NXD_DTYPE_F32;
+    const Tensor whole = from_doubles({-INFINITY, 1, -INFINITY, 2}, {1, 4}, dtype);
+    const Tensor x = leaf(part(whole, 1, rank, size), dtype, true);
+    const Tensor loss = loss_of(ctx, x, from_ints({1}, {1}), make_options(0, NXD_REDUCTION_NONE));
+    if (!loss) return;
+    NXD_TEST_CLOSE("loss", loss, from_doubles({std::log1p(std::exp(1.0))}, {1}), 1e-6);
+    backward(loss, from_doubles({1}, {1}, wide));
+    const double other = 1 / (1 + std::exp(-1.0));
+    const Tensor want = from_doubles({0, -other, 0, other}, {1, 4});
+    NXD_TEST_CLOSE("gradient", x.grad(), part(want, 1, rank, size),
+                   dtype == NXD_DTYPE_BF16 ? 4e-3 : 1e-6);
+  }
+}
+
+void by_both_kernels(nxd_test_rank_fn body) {
   for (const int size : {1, 2, 4}) {
     for (const int plain : {0, 1}) {
       nxd_context_options_t options = NXD_CONTEXT_OPTIONS_INIT;
       options.plain_kernels = plain;
-      nxd_test_run_ranks_with(&options, size, size, extremes, nullptr);
+      nxd_test_run_ranks_with(&options, size, size, body, nullptr);
     }
   }
 }
+
+void test_extremes(void**) { by_both_kernels(extremes); }
+void test_masked(void**) { by_both_kernels(masked); }
 
 struct Bad {
   const char* part;  // of the message on the rank that is wrong
@@ -316,13 +336,10 @@ void test_disagreements(void**) { nxd_test_run_ranks(2, 2, disagreements, nullpt
 
 int main() {
   const CMUnitTest tests[] = {
-      cmocka_unit_test(test_against_aten),
-      cmocka_unit_test(test_all_ignored),
-      cmocka_unit_test(test_by_hand),
-      cmocka_unit_test(test_extremes),
-      cmocka_unit_test(test_refusals),
-      cmocka_unit_test(test_disagreements),
-      cmocka_unit_test(test_overwritten_labels),
+      cmocka_unit_test(test_against_aten),  cmocka_unit_test(test_all_ignored),
+      cmocka_unit_test(test_by_hand),       cmocka_unit_test(test_extremes),
+      cmocka_unit_test(test_masked),        cmocka_unit_test(test_refusals),
+      cmocka_unit_test(test_disagreements), cmocka_unit_test(test_overwritten_labels),
   };
   return cmocka_run_group_tests_name("cross_entropy_loss", tests, nullptr, nullptr);
 }

@@ -135,6 +135,36 @@ void test_embedding(void**) {
   check_layer(c);
 }
 
+// The first row of each part of the table holds no numbers, and no id asks for it; one place has no
+// numbers for a gradient, and only its id's row gets them.
+void infinite_rows(nxd_context_t* ctx, int, int, void*) {
+  for (const nxd_dtype_t dtype : {NXD_DTYPE_F64, NXD_DTYPE_F32, NXD_DTYPE_BF16}) {
+    nxd_embedding_options_t options = NXD_EMBEDDING_OPTIONS_INIT;
+    options.dtype = dtype;
+    Module layer;
+    if (!NXD_TEST_OK(nxd_layer_create_parallel_embedding(ctx, 8, 1, &options, layer.out()))) return;
+    nxd_parameter_t* const table = layer.parameters()[0].second;
+    const Tensor rows = from_doubles({INFINITY, 1, NAN, 3, -INFINITY, 5, INFINITY, 7}, {8, 1});
+    NXD_TEST_OK(nxd_parameter_set_full(table, to(rows, dtype).get()));
+    const Tensor y = layer({from_ints({1, 7, 3, 5}, {4})});
+    if (!y) return;
+    NXD_TEST_CHECK(max_difference(y, from_doubles({1, 7, 3, 5}, {4, 1})) == 0);
+    backward(y, from_doubles({INFINITY, 1, 2, 3}, {4, 1}, dtype));
+    const std::vector<double> got = values(whole_grad(table));
+    NXD_TEST_CHECK(got == std::vector<double>({0, INFINITY, 0, 2, 0, 3, 0, 1}));
+  }
+}
+
+void test_embedding_of_infinite_rows(void**) {
+  for (const int size : {1, 2, 4}) {
+    for (const nxd_toggle_t plain : {NXD_TOGGLE_OFF, NXD_TOGGLE_ON}) {
+      nxd_context_options_t options = NXD_CONTEXT_OPTIONS_INIT;
+      options.plain_kernels = plain;
+      nxd_test_run_ranks_with(&options, size, size, infinite_rows, nullptr);
+    }
+  }
+}
+
 Tensor rms_norm(const Tensor& x, const Tensor& weight, double eps) {
   const Tensor squares = op("mul", "Tensor", {{"self", x}, {"other", x}});
   const Tensor mean =
@@ -387,11 +417,12 @@ void test_hidden_keys(void**) {
 
 int main() {
   const CMUnitTest tests[] = {
-      cmocka_unit_test(test_column),        cmocka_unit_test(test_row),
-      cmocka_unit_test(test_embedding),     cmocka_unit_test(test_norms),
-      cmocka_unit_test(test_linear),        cmocka_unit_test(test_gated_mlp),
-      cmocka_unit_test(test_attention),     cmocka_unit_test(test_rotary),
-      cmocka_unit_test(test_rotary_dtypes), cmocka_unit_test(test_hidden_keys),
+      cmocka_unit_test(test_column),      cmocka_unit_test(test_row),
+      cmocka_unit_test(test_embedding),   cmocka_unit_test(test_embedding_of_infinite_rows),
+      cmocka_unit_test(test_norms),       cmocka_unit_test(test_linear),
+      cmocka_unit_test(test_gated_mlp),   cmocka_unit_test(test_attention),
+      cmocka_unit_test(test_rotary),      cmocka_unit_test(test_rotary_dtypes),
+      cmocka_unit_test(test_hidden_keys),
   };
   return cmocka_run_group_tests_name("layers", tests, nullptr, nullptr);
 }

@@ -67,7 +67,8 @@ ReferenceLosses reference_row_losses(const GroupRef& group, const at::Tensor& lo
   at::Tensor sums = at::empty({3, rows}, wide.options());
   const auto [position, held] = local_targets(targets, logits.size(1));
   sums.select(0, 0).copy_((wide - max.unsqueeze(1)).exp().sum(1));
-  sums.select(0, 1).copy_(wide.gather(1, position).squeeze(1) * held);
+  // Another rank's target counts for nothing here, whatever stands in its place.
+  sums.select(0, 1).copy_(wide.gather(1, position).squeeze(1).masked_fill(held.logical_not(), 0));
   sums.select(0, 2).copy_(wide.sum(1));
   if (group->size() > 1) sums = all_reduce(*group, sums);
   const at::Tensor log_sum = sums.select(0, 0).log();

@@ -108,7 +108,7 @@ at::Tensor reference_rows(const EmbeddingPlan& plan, const at::Tensor& ids,
   const at::Tensor local = ids - plan.first;
   const at::Tensor held = local.ge(0).logical_and(local.lt(table.size(0)));
   const at::Tensor rows = table.index_select(0, (local * held).reshape({-1}));
-  return (rows * held.reshape({-1, 1})).view(sizes);
+  return rows.masked_fill(held.logical_not().reshape({-1, 1}), 0).view(sizes);
 }
 
 at::Tensor reference_lookup(const EmbeddingPlan& plan, const at::Tensor& ids,
@@ -141,7 +141,8 @@ at::Tensor reference_gradient(const EmbeddingPlan& plan, const at::Tensor& given
   if (given_ids.numel() == 0) return zeros.to(table.scalar_type());
   // Not in place: autograd keeps a gradient as a view, and in libtorch 2 a new view of a recorded
   // tensor that was written to is made again when it is read, by a graph of its own.
-  return zeros.index_add(0, local * held, rows * held.unsqueeze(1)).to(table.scalar_type());
+  const at::Tensor own = rows.masked_fill(held.logical_not().unsqueeze(1), 0);
+  return zeros.index_add(0, local * held, own).to(table.scalar_type());
 }
 
 // ---- On tensors with memory, by core's embedding. The ids have been checked, on all ranks.
