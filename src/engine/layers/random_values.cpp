@@ -58,7 +58,8 @@ at::Tensor normal_values(const RandomSite& site, std::vector<int64_t> sizes, at:
 
 at::Tensor bernoulli_values(const RandomSite& site, std::vector<int64_t> sizes,
                             at::ScalarType dtype, double probability) {
-  return dropout_factors(site, std::move(sizes), 1 - probability, dtype).ne(0).to(dtype);
+  // In F32 the factor of a small probability is finite too.
+  return dropout_factors(site, std::move(sizes), 1 - probability, at::kFloat).ne(0).to(dtype);
 }
 
 }  // namespace nxd

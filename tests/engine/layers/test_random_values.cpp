@@ -1,4 +1,5 @@
-// Random values in 16-bit floats: those of core in F32, rounded, and within their bounds.
+// Random values in 16-bit floats: those of core in F32, rounded, and within their bounds; zeros and
+// ones in all.
 #include "engine/layers/random_values.h"
 
 #include <ATen/ATen.h>
@@ -83,9 +84,24 @@ void test_range(void**) {
   assert_true(nxd::normal_values(site, {4}, at::kHalf, 0, 7000).isfinite().all().item<bool>());
 }
 
+void test_bernoulli(void**) {
+  const nxd::RandomSite site(11, "bernoulli");
+  for (const double probability : {0.0, 1e-300, 1e-5, 0.5, 1.0}) {
+    std::vector<uint8_t> wanted(kCount);
+    site.fill_bernoulli(wanted.data(), 0, wanted.size(), probability);
+    const at::Tensor want = at::from_blob(wanted.data(), {kCount}, at::kByte);
+    for (const at::ScalarType dtype : {at::kHalf, at::kBFloat16, at::kFloat, at::kDouble}) {
+      const at::Tensor values = nxd::bernoulli_values(site, {kCount}, dtype, probability);
+      assert_true(values.scalar_type() == dtype);
+      assert_true(values.equal(want.to(dtype)));
+    }
+  }
+}
+
 }  // namespace
 
 int main() {
-  const CMUnitTest tests[] = {cmocka_unit_test(test_uniform), cmocka_unit_test(test_range)};
+  const CMUnitTest tests[] = {cmocka_unit_test(test_uniform), cmocka_unit_test(test_range),
+                              cmocka_unit_test(test_bernoulli)};
   return cmocka_run_group_tests(tests, nullptr, nullptr);
 }
