@@ -26,19 +26,11 @@ const std::vector<std::string>& names_of(const LoadReport& report, nxd_mismatch_
   }
 }
 
-// The tensors that read gives for a pass through a module. The peers, which go on to the module's
-// layers, are told of arguments that are none in their next call of the tensor-parallel group.
-Module::Tensors checked_with_peers(const Context& context, const char* pass,
-                                   const std::function<Module::Tensors()>& read) {
-  const auto layout = context.find_parallel();
-  if (!layout) return read();
-  return check_with_group(*layout->group(NXD_AXIS_TENSOR), pass, read);
-}
-
-// A forward's inputs, once check has passed.
+// A forward's inputs, once check has passed. The peers, which go on to the module's layers, are
+// told of inputs that are none in their next call of the tensor-parallel group.
 Module::Tensors inputs_of(const Module& module, nxd_tensor_t* const* inputs, size_t num_inputs,
                           const std::function<void()>& check) {
-  return checked_with_peers(*module.context(), "forward", [&] {
+  return check_with_peers(*module.context(), "forward", [&] {
     check();
     return unwrap_tensors(inputs, num_inputs, "inputs");
   });
@@ -237,7 +229,7 @@ nxd_status_t nxd_tape_backward(nxd_tape_t* tape, nxd_tensor_t* const* grad_outpu
   return guard([&] {
     if (out_grad_inputs) clear_outputs(out_grad_inputs, num_inputs, "out_grad_inputs");
     Tape& self = unwrap(tape, "tape").value;
-    const Module::Tensors grads = checked_with_peers(self.context(), "backward", [&] {
+    const Module::Tensors grads = check_with_peers(self.context(), "backward", [&] {
       clear_outputs(out_grad_inputs, num_inputs, "out_grad_inputs");
       check_argument(num_inputs == self.input_count(), "num_inputs: expected ", self.input_count(),
                      ", got ", num_inputs);

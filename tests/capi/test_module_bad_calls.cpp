@@ -276,6 +276,24 @@ void too_early(nxd_context_t* ctx, int, int, void*) {
               nxd_module_add_parameter(root.get(), "q", shape, 1, &options, out));
 }
 
+// A layer that has no values on one rank: the other one, which goes on to the sum, does not wait.
+void valueless(nxd_context_t* ctx, int rank, int, void*) {
+  nxd_linear_options_t options = NXD_LINEAR_OPTIONS_INIT;
+  if (rank == 1) options.device = NXD_DEVICE_META;
+  Module layer, root;
+  NXD_TEST_OK(nxd_layer_create_row_parallel_linear(ctx, 8, 4, &options, layer.out()));
+  nxd_module_t* child = layer.get();
+  NXD_TEST_OK(nxd_module_create_sequential(ctx, &child, 1, root.out()));
+  const Tensor x = wave({2, 8}, NXD_DTYPE_F32, 1);
+  nxd_tensor_t* in = x.get();
+  for (nxd_module_t* module : {layer.get(), root.get()}) {
+    REFUSED_OUT(nxd_tensor_t, rank == 1 ? NXD_ERROR_INVALID_STATE : NXD_ERROR_INVALID_ARGUMENT,
+                "it has no values", nxd_module_forward(module, &in, 1, out, 1));
+  }
+  NXD_TEST_OK(nxd_move_model_to_device(root.get(), NXD_DEVICE_CPU));
+  NXD_TEST_CHECK(root({x}));
+}
+
 // Modules of one context do not take those of another.
 void two_contexts(nxd_context_t* ctx, int, int, void* user_data) {
   auto* other = static_cast<nxd_module_t**>(user_data);
@@ -299,6 +317,7 @@ void test_parameters(void**) { nxd_test_run_ranks(1, 1, parameters, nullptr); }
 void test_running(void**) { nxd_test_run_ranks(1, 1, running, nullptr); }
 void test_files(void**) { nxd_test_run_ranks(1, 1, files, nullptr); }
 void test_too_early(void**) { nxd_test_run_ranks(1, 0, too_early, nullptr); }
+void test_valueless(void**) { nxd_test_run_ranks(2, 2, valueless, nullptr); }
 void test_two_contexts(void**) {
   nxd_module_t* other = nullptr;
   nxd_test_run_ranks(1, 1, two_contexts, &other);
@@ -314,6 +333,7 @@ int main() {
       cmocka_unit_test(test_tree),      cmocka_unit_test(test_parameters),
       cmocka_unit_test(test_running),   cmocka_unit_test(test_files),
       cmocka_unit_test(test_too_early), cmocka_unit_test(test_two_contexts),
+      cmocka_unit_test(test_valueless),
   };
   return cmocka_run_group_tests_name("bad_calls_modules", tests, nullptr, nullptr);
 }

@@ -347,6 +347,18 @@ void refused_gradients(nxd_context_t* ctx, int rank, int size, void*) {
     nxd_tensor_t* const grad = each->get();
     refused(&grad, true, "grad_outputs[0]");
   }
+  // A tape that one rank has used before.
+  Tape used, fresh;
+  for (Tape* tape : {&used, &fresh}) {
+    Tensor y;
+    NXD_TEST_OK(nxd_module_forward_tape(layer.get(), &in, 1, y.out(), 1, &tape->handle));
+  }
+  Tensor first;
+  NXD_TEST_OK(nxd_tape_backward(used.handle, &fits, 1, first.out(), 1));
+  nxd_tensor_t* second = good.get();
+  NXD_TEST_REFUSED(nxd_tape_backward((mine ? used : fresh).handle, &fits, 1, &second, 1),
+                   mine ? NXD_ERROR_INVALID_STATE : NXD_ERROR_INVALID_ARGUMENT, "used already");
+  NXD_TEST_CHECK(second == nullptr);
   const Tensor dx = pass(&fits, true, nullptr);
   if (dx) NXD_TEST_CHECK(std::isfinite(max_abs(values(dx))));
 }

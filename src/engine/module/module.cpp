@@ -23,17 +23,20 @@ Module::Module(std::shared_ptr<Context> context, std::string class_name)
     : context_(std::move(context)), class_name_(std::move(class_name)) {}
 
 void Module::check_parameters(const Tensors& inputs) const {
+  if (parameters_.empty()) return;
   // Shapes go through parameters that have nothing but a shape.
   const auto is_shape = [](const at::Tensor& x) { return x.defined() && x.is_meta(); };
   const bool only_shapes =
       CallTracer::current() || std::any_of(inputs.begin(), inputs.end(), is_shape);
-  for (const auto& [name, parameter] : parameters_) {
-    parameter->check_complete();
-    check_state(only_shapes || parameter->has_value(), class_name_, ": parameter ",
-                parameter->canonical_name(),
-                ": it has no values, since it is on the meta device; nxd_move_model_to_device, "
-                "nxd_pp_create and loads give it some");
-  }
+  check_with_peers(*context_, "forward", [&] {
+    for (const auto& [name, parameter] : parameters_) {
+      parameter->check_complete();
+      check_state(only_shapes || parameter->has_value(), class_name_, ": parameter ",
+                  parameter->canonical_name(),
+                  ": it has no values, since it is on the meta device; nxd_move_model_to_device, "
+                  "nxd_pp_create and loads give it some");
+    }
+  });
 }
 
 Module::Tensors Module::call(const Tensors& inputs, size_t n_outputs) {

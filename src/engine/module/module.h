@@ -43,9 +43,9 @@ class Module : public std::enable_shared_from_this<Module> {
   // Checks the context, then runs the module, under the eyes of this thread's CallTracer if there
   // is one; n_outputs results are asked for and given.
   Tensors call(const Tensors& inputs, size_t n_outputs = 1);
-  // INVALID_STATE unless the own parameters are of one step, and have values where there are values
-  // to compute. Each call begins with it; a module that computes with a child's parameters asks for
-  // the child's.
+  // INVALID_STATE, of which the tensor-parallel peers are told, unless the own parameters are of
+  // one step, and have values where there are values to compute. Each call begins with it; a module
+  // that computes with a child's parameters asks for the child's.
   void check_parameters(const Tensors& inputs) const;
   // For modules with one input and one output.
   at::Tensor operator()(const at::Tensor& input) { return call({input})[0]; }

@@ -9,6 +9,7 @@
 #include "core/base/error.h"
 #include "core/base/hash.h"
 #include "core/comm/process_group.h"
+#include "core/world/context.h"
 #include "engine/tensor/call_tracer.h"
 
 // Collectives over tensors, without autograd. Unless said otherwise results are new tensors in C
@@ -54,7 +55,8 @@ auto check_with_group(ProcessGroup& group, const char* operation, Checks&& check
   } catch (const Error& error) {
     const bool is_argument = error.status() == NXD_ERROR_INVALID_ARGUMENT;
     const bool is_of_caller = is_argument || error.status() == NXD_ERROR_ABI_MISMATCH ||
-                              error.status() == NXD_ERROR_UNSUPPORTED;
+                              error.status() == NXD_ERROR_UNSUPPORTED ||
+                              error.status() == NXD_ERROR_INVALID_STATE;
     if (group.size() > 1 && !is_tracing() && is_of_caller) {
       run_recorded_before(operation);
       try {
@@ -65,6 +67,14 @@ auto check_with_group(ProcessGroup& group, const char* operation, Checks&& check
     }
     throw;
   }
+}
+
+// The same in the context's tensor-parallel group, where there is one.
+template <class Checks>
+auto check_with_peers(const Context& context, const char* operation, Checks&& checks) {
+  const auto layout = context.find_parallel();
+  if (!layout) return checks();
+  return check_with_group(*layout->group(NXD_AXIS_TENSOR), operation, checks);
 }
 
 // Has a check of a tensor's values made: now, or on the recorded device in its place among the
