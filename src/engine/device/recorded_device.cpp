@@ -22,6 +22,7 @@
 #include "engine/device/recorder.h"
 #include "engine/device/replay_plan.h"
 #include "engine/device/step_closures.h"
+#include "engine/device/view_history.h"
 #include "engine/device/view_inverses.h"
 #include "engine/operator_library.h"
 #include "engine/torch_compat.h"
@@ -256,6 +257,7 @@ void use_recorded_device(GraphCompiler compiler) {
   register_kernels(*made);
   mend_view_inverses();
   add_composed_operators();
+  note_shape_changes();
   add_meta_kernels();
   registrations = made.release();
   set_recorded_step_end([] { mark_step(true); });
