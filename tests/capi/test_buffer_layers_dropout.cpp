@@ -69,6 +69,31 @@ void check_bits(nxd_context_t* ctx, int, int, void*) {
   NXD_TEST_CHECK(kept(factors_of(ctx, shape, kName, options_of(0))) == 10000);
 }
 
+// Floats of 16 bits are what F32 gives for the same elements, rounded once.
+void check_rounding(nxd_context_t* ctx, int, int, void*) {
+  const Sizes shape{40, 40};
+  for (const double p : {0.1, kP}) {
+    const auto options = options_of(p);
+    for (const nxd_dtype_t dtype : {NXD_DTYPE_BF16, NXD_DTYPE_F16}) {
+      Buffer x(Numbers::pattern(shape, 1, true), dtype), y(shape, dtype);
+      Numbers same(shape);
+      for (int64_t i = 0; i < count_of(shape); ++i) same.at(i) = x.get(i);
+      Buffer wide(same, NXD_DTYPE_F32);
+      for (const auto call : {nxd_dropout_forward, nxd_dropout_backward}) {
+        Buffer exact(shape, NXD_DTYPE_F32);
+        NXD_TEST_OK(call(ctx, kName, x.tensor(), &options, y.tensor()));
+        NXD_TEST_OK(call(ctx, kName, wide.tensor(), &options, exact.tensor()));
+        Numbers want(shape);
+        for (int64_t i = 0; i < count_of(shape); ++i) want.at(i) = exact.get(i);
+        const Buffer rounded(want, dtype);
+        int64_t others = 0;
+        for (int64_t i = 0; i < count_of(shape); ++i) others += y.get(i) != rounded.get(i);
+        NXD_TEST_CHECK(others == 0);
+      }
+    }
+  }
+}
+
 // Parts of any dimension, in any layout of memory, in place or not, with a workspace or not.
 void check_parts(nxd_context_t* ctx, int rank, int ranks, void*) {
   const Sizes shape{4, 8, 12};
@@ -143,6 +168,7 @@ void on_all_ranks(nxd_test_rank_fn body) {
 }
 
 void bits_of_positions(void**) { on_all_ranks(check_bits); }
+void rounding(void**) { nxd_test_run_ranks(1, 1, check_rounding, nullptr); }
 void parts_of_arrays(void**) { on_all_ranks(check_parts); }
 void transposed_arrays(void**) { on_all_ranks(check_transposed); }
 void empty_arrays(void**) { on_all_ranks(check_empty); }
@@ -152,6 +178,7 @@ void empty_arrays(void**) { on_all_ranks(check_empty); }
 int main() {
   const CMUnitTest tests[] = {cmocka_unit_test(bits_of_positions),
                               cmocka_unit_test(parts_of_arrays),
-                              cmocka_unit_test(transposed_arrays), cmocka_unit_test(empty_arrays)};
+                              cmocka_unit_test(transposed_arrays), cmocka_unit_test(empty_arrays),
+                              cmocka_unit_test(rounding)};
   return cmocka_run_group_tests(tests, nullptr, nullptr);
 }

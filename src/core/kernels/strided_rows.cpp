@@ -64,7 +64,7 @@ template <class T>
 void scale_each_kept(const StridedRows& from, const StridedRows& keep, double factor,
                      const StridedRows& to) {
   const RowExtent in = extent_of(from), kept = extent_of(keep), out = extent_of(to);
-  const auto scale = value_of(round_to<T>(factor));
+  const auto scale = static_cast<decltype(value_of(T{}))>(factor);  // not rounded to 16 bits
   parallel_ranges(in.rows, in.cols, [&](int64_t begin, int64_t end) {
     for (int64_t row = begin; row < end; ++row) {
       const T* x = row_at<const T>(from, row);

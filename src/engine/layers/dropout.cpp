@@ -12,6 +12,7 @@
 #include "engine/device/device_tensor.h"
 #include "engine/device/recorder.h"
 #include "engine/layers/layer_support.h"
+#include "engine/ops/compute.h"
 #include "engine/tensor/pooled_tensor.h"
 
 namespace nxd {
@@ -77,7 +78,10 @@ Module::Tensors Dropout::forward(const Tensors& inputs, size_t n_outputs) {
                  " dimensions, as shard_dim is ", shard_dim_, ", got shape ", x.sizes());
   if (!active()) return {x};
   if (x.is_meta()) return {x * 1.0};
-  return {x * factors(x.sizes(), x.options())};
+  const at::ScalarType dtype = x.scalar_type(), wide = partial_sum_dtype(dtype);
+  if (wide == dtype) return {x * factors(x.sizes(), x.options())};
+  // Rounded to 16 bits the factor would be off for all elements alike.
+  return {((x * kept(x.sizes(), x.options())).to(wide) * scale()).to(dtype)};
 }
 
 ShardSpec Dropout::shard_of(std::vector<int64_t> part) const {
@@ -97,13 +101,17 @@ at::Tensor Dropout::site_words(const at::TensorOptions& options) const {
 }
 
 at::Tensor Dropout::factors(at::IntArrayRef sizes, const at::TensorOptions& options) const {
+  return kept(sizes, options) * scale();
+}
+
+at::Tensor Dropout::kept(at::IntArrayRef sizes, const at::TensorOptions& options) const {
   std::vector<int64_t> numbered = sizes.vec();
   if (transposed_) std::swap(numbered[0], numbered[1]);
   const RandomSite site = dropout_site_of_now(*context(), site_);
   const auto mask_by = options.device().is_cpu() ? draw_mask : recorded_mask;
   at::Tensor mask = mask_by(site, shard_of(numbered), numbered, keep_probability());
   if (transposed_) mask = mask.transpose(0, 1);
-  return mask.to(c10::typeMetaToScalarType(options.dtype())) * (1.0 / (1.0 - p_));
+  return mask.to(c10::typeMetaToScalarType(options.dtype()));
 }
 
 RandomSite dropout_site_of_now(const Context& context, const std::string& name) {

@@ -36,6 +36,9 @@ class Dropout : public Module {
 
  private:
   ShardSpec shard_of(std::vector<int64_t> part) const;
+  // 1 for each element that is kept, else 0.
+  at::Tensor kept(at::IntArrayRef sizes, const at::TensorOptions& options) const;
+  double scale() const { return 1.0 / keep_probability(); }
 
   double p_;
   std::string site_;
