@@ -39,7 +39,9 @@ NXD_API nxd_status_t nxd_model_options_init(nxd_model_options_t* options, size_t
  *  types [batch, sequence], I64, 0 where they are left out, and the next sentence's labels [batch],
  *  I64: 0, 1, or -100 where there is none, given with the labels or not at all. The loss is the sum
  *  of both means; the last output, if asked for, has the next sentence's logits [batch, 2]. With
- *  sequence_parallel a sequence that the ranks do not divide is padded inside.
+ *  sequence_parallel a sequence that the ranks do not divide is padded inside. All ranks of a
+ *  tensor-parallel group have the same inputs: ids and labels that differ are rejected; masks,
+ *  token types and next sentences' labels are not compared.
  *  @param config_json  text of config.json.
  *  @return NXD_OK; INVALID_ARGUMENT (not JSON, a field missing or out of range, sizes that do not
  *          divide); UNSUPPORTED (model_type, activation or rope_type unknown; the message lists the

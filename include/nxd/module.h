@@ -158,7 +158,7 @@ NXD_API nxd_status_t nxd_module_tie(nxd_module_t* root, const char* owner_path,
  *  @param inputs   num_inputs borrowed tensors; NULL where an optional input is left out.
  *  @param outputs  room for num_outputs handles, which the caller destroys.
  *  @return NXD_OK; INVALID_ARGUMENT (number, shape, dtype or device of the inputs); TIMEOUT;
- *          PEER_LOST; what a callback returned.
+ *          PEER_LOST; INVALID_STATE (parameters PARTIAL or without values); a callback's status.
  *  @since 0.1 */
 NXD_API nxd_status_t nxd_module_forward(nxd_module_t* module, nxd_tensor_t* const* inputs,
                                         size_t num_inputs, nxd_tensor_t** outputs,

@@ -220,7 +220,7 @@ extern "C" {
     /// @param inputs   num_inputs borrowed tensors; NULL where an optional input is left out.
     /// @param outputs  room for num_outputs handles, which the caller destroys.
     /// @return NXD_OK; INVALID_ARGUMENT (number, shape, dtype or device of the inputs); TIMEOUT;
-    /// PEER_LOST; what a callback returned.
+    /// PEER_LOST; INVALID_STATE (parameters PARTIAL or without values); a callback's status.
     /// @since 0.1
     pub fn nxd_module_forward(module: *mut nxd_module_t, inputs: *const *mut nxd_tensor_t, num_inputs: usize, outputs: *mut *mut nxd_tensor_t, num_outputs: usize) -> nxd_status_t;
 
