@@ -290,6 +290,35 @@ void test_several_ranks(void**) {
   nxd_test_run_ranks(3, 0, several_ranks, &path);
 }
 
+// One rank writes, and all meet in what was recorded, also where one is wrong.
+void recorded_ranks(nxd_context_t* ctx, int rank, int, void* user_data) {
+  const std::string path = *static_cast<std::string*>(user_data) + "/recorded";
+  const auto sum_of = [&](int phase) {
+    Tensor sum;
+    const Tensor x = on_device(wave({4}, NXD_DTYPE_F32, phase));
+    NXD_TEST_OK(nxd_reduce_from_tensor_region(ctx, x.get(), sum.out()));
+    return sum;
+  };
+  for (const Save function : {nxd_save, nxd_serialization_save}) {
+    Named named;
+    named.add("sum", sum_of(1));
+    NXD_TEST_OK(save(function, ctx, path, named));
+    std::vector<double> want = values(wave({4}, NXD_DTYPE_F32, 1));
+    for (double& each : want) each *= 2;
+    NXD_TEST_CHECK(values(read(load(path), "sum")) == want);
+    Named wrong;
+    wrong.add(rank == 1 ? "__metadata__" : "sum", sum_of(2));
+    NXD_TEST_REFUSED(save(function, ctx, path, wrong), kArgument, "taken");
+    NXD_TEST_OK(save(function, ctx, path, {}));
+  }
+}
+
+void test_recorded_ranks(void**) {
+  const TempDir directory;
+  std::string path = directory.path();
+  nxd_test_run_ranks(2, 2, recorded_ranks, &path);
+}
+
 void full_disk(nxd_context_t* ctx, int rank, int, void* user_data) {
   const std::string path = *static_cast<std::string*>(user_data) + "/a";
   nxd_group_t* world = nullptr;
@@ -416,9 +445,10 @@ void test_bad_reads(void**) {
 
 int main() {
   const CMUnitTest tests[] = {
-      cmocka_unit_test(test_memory),        cmocka_unit_test(test_one_rank),
-      cmocka_unit_test(test_several_ranks), cmocka_unit_test(test_full_disk),
-      cmocka_unit_test(test_lost_rank),     cmocka_unit_test(test_bad_reads),
+      cmocka_unit_test(test_memory),         cmocka_unit_test(test_one_rank),
+      cmocka_unit_test(test_several_ranks),  cmocka_unit_test(test_full_disk),
+      cmocka_unit_test(test_lost_rank),      cmocka_unit_test(test_bad_reads),
+      cmocka_unit_test(test_recorded_ranks),
   };
   return cmocka_run_group_tests(tests, nullptr, nullptr);
 }
