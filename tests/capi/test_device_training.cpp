@@ -314,6 +314,37 @@ void parts_that_are_saved(void**) {
   }
 }
 
+// The step's graph sums over the copies, of which the first alone writes.
+void save_recorded_step(nxd_context_t* ctx, int rank, int, void* user_data) {
+  const std::string path = *static_cast<std::string*>(user_data) + "/model.safetensors";
+  Layout layout{1, false, NXD_DTYPE_F32};
+  layout.device = NXD_DEVICE_XLA;
+  const Module model = create_model(ctx, small_config(), layout);
+  Ddp ddp;
+  NXD_TEST_OK(nxd_ddp_create(model.get(), nullptr, &ddp.handle));
+  const Optimizer optimizer = make_optimizer(model.get(), ddp.handle, NXD_BF16_UPDATE_MASTER);
+  const std::vector<Reading> readings = run_passes(model.get(), ddp.handle, Setting{}, rank, 0,
+                                                   nlohmann::json::parse(small_config()));
+  NXD_TEST_OK(nxd_optimizer_step(optimizer.get(), nullptr, nullptr));
+  NXD_TEST_OK(nxd_module_save_safetensors(model.get(), path.c_str()));
+  // The other copy waits for the file.
+  nxd_group_t* world = nullptr;
+  NXD_TEST_OK(nxd_context_get_world_group(ctx, &world));
+  NXD_TEST_OK(nxd_barrier(world));
+  NXD_TEST_OK(nxd_mark_step(1));
+  const Named want = whole_parameters(model.get());
+  if (rank != 0) return;
+  const Module again = create_model(ctx, small_config(), layout);
+  NXD_TEST_OK(nxd_module_load_safetensors(again.get(), path.c_str(), 1, nullptr));
+  NXD_TEST_CHECK(whole_parameters(again.get()) == want);
+}
+
+void a_recorded_step_is_saved(void**) {
+  const TempDir directory;
+  std::string path = directory.path();
+  nxd_test_run_ranks(2, 1, save_recorded_step, &path);
+}
+
 void microbatches(void**) {
   const std::string config = LlamaOracle().config;
   check(Setting{1, 2, false, 1, NXD_DTYPE_F32, 3}, config, 5);
@@ -367,6 +398,7 @@ int main() {
   if (const int skipped = nxd_test_set_pjrt_plugin()) return skipped;
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(llama),
+      cmocka_unit_test(a_recorded_step_is_saved),
       cmocka_unit_test(parts_that_are_saved),
       cmocka_unit_test(microbatches),
       cmocka_unit_test(bf16_with_f32_gradients),

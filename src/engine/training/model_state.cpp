@@ -16,6 +16,7 @@
 #include "engine/module/full_parameter.h"
 #include "engine/module/model.h"
 #include "engine/module/module_tree.h"
+#include "engine/ops/collectives.h"
 #include "engine/tensor/dtype_map.h"
 #include "engine/tensor/pooled_tensor.h"
 #include "engine/training/local_module.h"
@@ -324,6 +325,8 @@ void save_safetensors(Module& root, const char* path) {
   ProcessGroup* pipeline = parallel->group(NXD_AXIS_PIPELINE).get();
   const std::vector<NamedParameter> parameters = written_parameters(root);
   Proposal proposal(context.rank());
+  // All copies meet in the collectives of what was recorded, and one copy alone writes.
+  proposal.attempt([] { run_recorded_before("nxd_module_save_safetensors"); });
   if (!path) proposal.reject(NXD_ERROR_INVALID_ARGUMENT, "path: expected a file name, got NULL");
   add_unwritable(proposal, parameters);
   add_other_layout(proposal, root, parameters, *parallel);
