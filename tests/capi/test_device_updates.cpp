@@ -211,6 +211,11 @@ void a_norm_that_is_not_finite(void**) {
   const Named before = whole_parameters(session.model.get());
   nxd_finish_options_t finish = NXD_FINISH_OPTIONS_INIT;
   finish.scale = 3e38;
+  nxd_lr_schedule_options_t schedule = NXD_LR_SCHEDULE_OPTIONS_INIT;
+  schedule.warmup_steps = 10;
+  NXD_TEST_OK(nxd_optimizer_set_lr_schedule(session.optimizer.get(), &schedule));
+  double first_rate = 0, rate = -1;
+  NXD_TEST_OK(nxd_optimizer_get_learning_rate(session.optimizer.get(), &first_rate));
   for (const bool reports : {true, false}) {
     pass(session.model.get(), 0);
     nxd_step_report_t report = empty_report();
@@ -218,6 +223,8 @@ void a_norm_that_is_not_finite(void**) {
     NXD_TEST_OK(nxd_module_zero_grad(session.model.get()));
     NXD_TEST_OK(nxd_mark_step(1));
     if (reports) assert_int_equal(report.skipped, 1);
+    NXD_TEST_OK(nxd_optimizer_get_learning_rate(session.optimizer.get(), &rate));
+    assert_true(rate == first_rate);
     check_named("skipped", whole_parameters(session.model.get()), before, 0, 0);
     nxd_parameter_state_t state;
     NXD_TEST_OK(nxd_optimizer_get_parameter_state(session.optimizer.get(), &state, nullptr));
@@ -228,6 +235,8 @@ void a_norm_that_is_not_finite(void**) {
   NXD_TEST_OK(nxd_optimizer_step(session.optimizer.get(), nullptr, &report));
   assert_int_equal(report.skipped, 0);
   assert_int_equal(report.updates, 1);
+  NXD_TEST_OK(nxd_optimizer_get_learning_rate(session.optimizer.get(), &rate));
+  assert_true(rate > first_rate);
 }
 
 // An id out of range is found when the graph runs, before it updates anything.

@@ -166,7 +166,8 @@ void Optimizer::set_schedule(const LearningRateSchedule& schedule) {
   settings_.schedule = schedule;
 }
 
-double Optimizer::learning_rate(int group) const {
+double Optimizer::learning_rate(int group) {
+  settle_if_ended();  // a skipped step counted its update when it was recorded
   check_group(group);
   return settings_.groups[static_cast<size_t>(group)][NXD_HYPERPARAMETER_LEARNING_RATE] *
          schedule_factor(settings_.schedule, updates_);

@@ -29,7 +29,7 @@ class Optimizer {
   void set_hyperparameter(int group, nxd_hyperparameter_t which, double value);
   double hyperparameter(int group, nxd_hyperparameter_t which) const;
   void set_schedule(const LearningRateSchedule& schedule);
-  double learning_rate(int group) const;  // of the next update
+  double learning_rate(int group);  // of the next update
 
   // See nxd_optimizer_step and nxd_optimizer_update. Where steps are recorded, one without a report
   // ends when its graph has run: errors come then.
