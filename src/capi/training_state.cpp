@@ -54,7 +54,8 @@ nxd_status_t nxd_training_state_add_data_loader(nxd_training_state_t* state, con
     const std::shared_ptr<DataLoader> kept = loader->value;
     self.add_position(
         &required(name, "name"), [kept] { return kept->position(); },
-        [kept](int64_t position) { kept->set_position(position); });
+        [kept](int64_t position) { kept->set_position(position); },
+        [kept](int64_t position) { kept->check_settable(position); });
   });
 }
 

@@ -32,6 +32,7 @@ struct Tokens {
   std::string path;
 };
 
+using State = std::unique_ptr<nxd_training_state_t, Destroyer<nxd_training_state_destroy>>;
 using DataLoader = std::unique_ptr<nxd_data_loader_t, Destroyer<nxd_data_loader_destroy>>;
 using DeviceLoader = std::unique_ptr<nxd_device_loader_t, Destroyer<nxd_device_loader_destroy>>;
 
@@ -410,6 +411,34 @@ void test_bad_calls(void**) {
   nxd_device_loader_destroy(nullptr);
 }
 
+// A data loader that is lent cannot be set, and nothing else is loaded before that is known.
+void restore_beside(nxd_context_t* ctx, int, int, void*) {
+  const Tokens tokens;
+  const DataLoader lent = open(ctx, tokens.path);
+  const Module model = create_model(ctx, LlamaOracle().config, Layout{1});
+  nxd_training_state_t* made = nullptr;
+  NXD_TEST_OK(nxd_training_state_create(ctx, &made));
+  const State state(made);
+  NXD_TEST_OK(nxd_training_state_add_module(made, "model", model.get()));
+  NXD_TEST_OK(nxd_training_state_add_data_loader(made, "data", lent.get()));
+  const std::string root = tokens.directory.path() + "/run";
+  NXD_TEST_OK(nxd_training_state_save(made, root.c_str(), 1, 0));
+  const Named saved = whole_parameters(model.get());
+  NXD_TEST_OK(nxd_module_initialize(model.get(), 99));
+  const Named now = whole_parameters(model.get());
+  NXD_TEST_CHECK(now != saved);
+  DeviceLoader loader = over(lent.get(), NXD_DEVICE_CPU);
+  int64_t step = 0;
+  NXD_TEST_REFUSED(nxd_training_state_load_newest(made, root.c_str(), 1, &step),
+                   NXD_ERROR_INVALID_STATE, "a device loader reads it");
+  NXD_TEST_CHECK(whole_parameters(model.get()) == now);
+  loader.reset();
+  NXD_TEST_OK(nxd_training_state_load_newest(made, root.c_str(), 1, &step));
+  NXD_TEST_CHECK(step == 1 && whole_parameters(model.get()) == saved);
+}
+
+void test_restore_beside(void**) { nxd_test_run_ranks(1, 1, restore_beside, nullptr); }
+
 // Closures on a thread of the library's.
 struct Work {
   std::mutex mutex;
@@ -518,6 +547,7 @@ int main() {
       cmocka_unit_test(test_a_function_that_gives_what_is_none),
       cmocka_unit_test(test_a_step_fails),
       cmocka_unit_test(test_bad_calls),
+      cmocka_unit_test(test_restore_beside),
       cmocka_unit_test(test_closures_on_a_thread),
       cmocka_unit_test(test_closures_on_a_thread_fail),
   };

@@ -44,12 +44,13 @@ void TrainingState::add_file(FileKind kind, const std::string& name, Checkpoint:
 }
 
 void TrainingState::add_position(const std::string& name, std::function<int64_t()> get,
-                                 std::function<void(int64_t)> set) {
+                                 std::function<void(int64_t)> set,
+                                 std::function<void(int64_t)> check_settable) {
   check_value(name, "");
   check_new_part(name);
   check_argument(values_.count(name) == 0, "name: the training state has a text \"",
                  printable(name), "\" already");
-  positions_.push_back({name, std::move(get), std::move(set)});
+  positions_.push_back({name, std::move(get), std::move(set), std::move(check_settable)});
 }
 
 void TrainingState::set_value(const std::string& key, const std::string& value) {
@@ -124,6 +125,7 @@ TrainingState::Found TrainingState::find_in(const Checkpoint& checkpoint) const 
     check_argument(value != checkpoint.values().end(), "name: the checkpoint of step ",
                    checkpoint.step(), " has no position \"", printable(part.name), "\"");
     found.positions.push_back(parse_position(part.name, value->second));
+    part.check_settable(found.positions.back());
   }
   return found;
 }

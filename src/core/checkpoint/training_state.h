@@ -27,9 +27,9 @@ class TrainingState {
   enum class FileKind { kParameters, kOptimizerState };
   using Load = std::function<void(const std::string& path)>;
   void add_file(FileKind kind, const std::string& name, Checkpoint::Take take, Load load);
-  // A number, kept as a value of the checkpoint.
+  // A number, kept as a value of the checkpoint. check_settable throws where set would.
   void add_position(const std::string& name, std::function<int64_t()> get,
-                    std::function<void(int64_t)> set);
+                    std::function<void(int64_t)> set, std::function<void(int64_t)> check_settable);
   void set_value(const std::string& key, const std::string& value);
   const std::map<std::string, std::string>& values() const { return values_; }
 
@@ -57,6 +57,7 @@ class TrainingState {
     std::string name;
     std::function<int64_t()> get;
     std::function<void(int64_t)> set;
+    std::function<void(int64_t)> check_settable;
   };
   // A checkpoint's parts, found before the first one is loaded.
   struct Found {

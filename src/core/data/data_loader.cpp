@@ -99,6 +99,11 @@ void DataLoader::next(int64_t* ids, int64_t* labels, size_t count) {
   read_next(ids, labels, count);
 }
 
+void DataLoader::check_settable(int64_t position) const {
+  check_not_lent();
+  check_position(position);
+}
+
 void DataLoader::set_position(int64_t position) {
   check_not_lent();
   seek(position);
@@ -200,10 +205,14 @@ void DataLoader::read_next(int64_t* ids, int64_t* labels, size_t count) {
   }
 }
 
-void DataLoader::seek(int64_t position) {
+void DataLoader::check_position(int64_t position) const {
   check_argument(position >= 0 && position <= kLastPosition && position / samples() < kMostEpochs,
                  "position: expected 0 to 2^53, and less than 2^39 epochs of ", samples(),
                  " samples, got ", position);
+}
+
+void DataLoader::seek(int64_t position) {
+  check_position(position);
   restart(position, false);
 }
 

@@ -47,6 +47,8 @@ class DataLoader {
   int64_t position() const;
   // INVALID_STATE while it is lent.
   void set_position(int64_t position);
+  // The errors of that, before anything else is set with it.
+  void check_settable(int64_t position) const;
 
   // A lease: the loader is read by whom it is lent to, on any one thread, as long as that keeps the
   // lease. It says the position behind the batches that the program has seen of those.
@@ -66,6 +68,7 @@ class DataLoader {
   };
 
   void check_not_lent() const;
+  void check_position(int64_t position) const;
   int64_t sample_at(int64_t place) const;
   void read(int64_t position, Batch& out) const noexcept;
   void run();
