@@ -1,5 +1,6 @@
 // Pipelines of modules on the recorded device train as they do eagerly. A message ends a graph: the
 // other stage waits for its values.
+#include "capi/callback_model.h"
 #include "capi/pipeline_support.h"
 #include "support/device.h"
 
@@ -109,6 +110,61 @@ void f32_gradients_of_a_shared_weight(void**) {
   }
 }
 
+// exp and sum of a linear layer's output, which automatic casts round otherwise on each device.
+Module sum_of_powers(nxd_context_t* ctx, nxd_device_t device) {
+  Module model = callback_module(
+      ctx, "Powers", [](nxd_module_t* self, const Handles& inputs, nxd_tensor_t** outputs, size_t) {
+        Tensor y, powers, sum;
+        NXD_TEST_TRY(call_child(self, "linear", {inputs[0]}, y));
+        NXD_TEST_TRY(call_op("exp", nullptr, {y.get()}, powers));
+        NXD_TEST_TRY(call_op("sum", nullptr, {powers.get()}, sum));
+        outputs[0] = sum.release();
+        return nxd_status_t{NXD_OK};
+      });
+  add_child(model, "linear", column_linear(ctx, 8, 8, false, true));
+  NXD_TEST_OK(nxd_move_model_to_device(model.get(), device));
+  return model;
+}
+
+double sum_there(nxd_module_t* model, const std::vector<Tensor>& x) {
+  nxd_tensor_t* out = nullptr;
+  if (!NXD_TEST_OK(nxd_module_forward(model, handles(x).data(), 1, &out, 1))) return NAN;
+  return item(Tensor(out).get());
+}
+
+// The casts are those of the device on which the model lies, also once it has moved.
+void casts_of_the_device(void**) {
+  on_pipeline_ranks({}, [](nxd_context_t* ctx, int) {
+    nxd_dtype_t before = NXD_DTYPE_INVALID;
+    NXD_TEST_OK(nxd_set_autocast(NXD_DTYPE_BF16, &before));
+    std::vector<float> data(16);
+    for (size_t i = 0; i < data.size(); ++i) data[i] = static_cast<float>(i) / 7;
+    const int64_t shape[] = {2, 8};
+    nxd_tensor_t* made = nullptr;
+    NXD_TEST_OK(nxd_tensor_from_data(data.data(), data.size() * sizeof(float), shape, 2,
+                                     NXD_DTYPE_F32, &made));
+    std::vector<Tensor> x;
+    x.emplace_back(made);
+    const std::vector<Tensor> x_there = moved(x, NXD_DEVICE_XLA);
+    const Module there = sum_of_powers(ctx, NXD_DEVICE_XLA);
+    const Module here = sum_of_powers(ctx, NXD_DEVICE_CPU);
+    const double want_there = sum_there(there.get(), x_there), want = sum_there(here.get(), x);
+    NXD_TEST_CHECK(want_there != want);
+    nxd_pp_options_t options = NXD_PP_OPTIONS_INIT;
+    options.num_microbatches = 1;
+    const Pipeline pp = make_pipeline(here.get(), x, options);
+    const auto loss = [&](const std::vector<Tensor>& inputs) {
+      double out = NAN;
+      NXD_TEST_OK(nxd_pp_run_train(pp.get(), handles(inputs).data(), 1, &out));
+      return out;
+    };
+    NXD_TEST_CHECK(loss(x) == want);
+    NXD_TEST_OK(nxd_move_model_to_device(local_module(pp.get()), NXD_DEVICE_XLA));
+    NXD_TEST_CHECK(loss(x_there) == want_there);
+    NXD_TEST_OK(nxd_set_autocast(before, nullptr));
+  });
+}
+
 }  // namespace
 
 int main() {
@@ -117,6 +173,7 @@ int main() {
       cmocka_unit_test(trains_as_eagerly),
       cmocka_unit_test(values_that_come_later),
       cmocka_unit_test(f32_gradients_of_a_shared_weight),
+      cmocka_unit_test(casts_of_the_device),
   };
   return cmocka_run_group_tests(tests, nullptr, nullptr);
 }

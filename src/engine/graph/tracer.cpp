@@ -229,7 +229,8 @@ void mark_written(Graph& graph) {
 
 Graph Tracer::run(const Tensors& inputs, size_t n_outputs) {
   const Tensors given = add_inputs(inputs);
-  const TracedCastLists casts(lists_of({inputs.begin(), inputs.end()}));
+  const TracedCastLists casts(
+      options_.cast_lists.value_or(lists_of({inputs.begin(), inputs.end()})));
   const at::AutoGradMode grad_mode(true);
   const TracingScope tracing(this);
   const ObservingScope observing(*this);

@@ -1,10 +1,12 @@
 #pragma once
 
 #include <functional>
+#include <optional>
 #include <string>
 #include <vector>
 
 #include "engine/graph/graph.h"
+#include "engine/ops/autocast.h"
 
 namespace nxd {
 
@@ -17,6 +19,8 @@ struct TraceOptions {
   // Asked for every module that is no leaf anyway, with what the lists say, if there is such a
   // rule.
   std::function<bool(Module& module, const std::string& path, bool is_leaf)> leaf_rule = nullptr;
+  // The lists of the device that the forward will run on; by default those of the inputs' device.
+  std::optional<CastLists> cast_lists{};
 };
 
 // Runs the root's forward on tensors without data, of the shapes and dtypes of inputs (an undefined

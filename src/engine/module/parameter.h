@@ -66,6 +66,8 @@ class Parameter : public std::enable_shared_from_this<Parameter> {
 
   // On the meta device there is no value.
   bool has_value() const { return !tensor().is_meta(); }
+  // On which its value lies, or will.
+  at::Device device() const { return has_value() ? tensor().device() : home_; }
   // Gives a parameter on the meta device its initial value, or one that fill writes into an
   // uninitialised tensor of the shard's shape. One that has a value keeps it. Hooks and whether a
   // gradient is required stay.

@@ -10,6 +10,7 @@
 #include "core/base/suggestions.h"
 #include "core/kernels/memory_pool.h"
 #include "core/world/trained_axes.h"
+#include "engine/device/device_tensor.h"
 #include "engine/module/module_tree.h"
 #include "engine/ops/autocast.h"
 #include "engine/ops/collectives.h"
@@ -59,6 +60,28 @@ std::vector<bool> branch_modes(const Module& root) {
   std::vector<bool> modes;
   add_branch_modes(root, modes);
   return modes;
+}
+
+// True if a parameter lies on the recorded device; none without such parameters. A stage does not
+// hear where those of the others have moved.
+std::optional<bool> is_any_recorded(const Module& module, bool with_values) {
+  std::optional<bool> found;
+  for (const auto& [name, parameter] : module.parameters()) {
+    if (parameter->has_value() != with_values) continue;
+    found = found.value_or(false) || parameter->device().type() == kRecordedDeviceType;
+  }
+  for (const auto& [name, child] : module.children()) {
+    const std::optional<bool> below = is_any_recorded(*child, with_values);
+    if (below) found = found.value_or(false) || *below;
+  }
+  return found;
+}
+
+CastLists cast_lists_of(const Module& root, const Module::Tensors& inputs) {
+  std::optional<bool> recorded = is_any_recorded(root, true);
+  if (!recorded) recorded = is_any_recorded(root, false);
+  if (!recorded) return lists_of({inputs.begin(), inputs.end()});
+  return *recorded ? CastLists::kXla : CastLists::kAccelerators;
 }
 
 uint32_t digest_of(const std::vector<bool>& modes) {
@@ -117,6 +140,7 @@ ModulePipeline::Signature ModulePipeline::check_inputs(const Module::Tensors& in
   signature.autocast = autocast_dtype();
   signature.training = root_->training();
   signature.branch_modes = branch_modes(*root_);
+  signature.cast_lists = cast_lists_of(*root_, inputs);
   const int64_t parts = options_.shape.microbatches;
   for (size_t i = 0; i < inputs.size(); ++i) {
     const at::Tensor& input = inputs[i];
@@ -142,8 +166,9 @@ std::shared_ptr<const Graph> ModulePipeline::trace_for(const Module::Tensors& in
     examples[i] =
         at::empty(signature.shapes[i], inputs[i].options().device(at::kMeta).requires_grad(false));
   }
-  return std::make_shared<const Graph>(
-      trace(root_, examples, options_.num_outputs, options_.trace));
+  TraceOptions options = options_.trace;
+  options.cast_lists = signature.cast_lists;
+  return std::make_shared<const Graph>(trace(root_, examples, options_.num_outputs, options));
 }
 
 size_t ModulePipeline::loss_of(const Graph& graph) const {
@@ -346,6 +371,8 @@ void ModulePipeline::add_sizes(Proposal& proposal, const Module::Tensors& inputs
   proposal.same("training (1) or evaluation (0)", training ? 1 : 0)
       .same("the model's mode, training (1) or evaluation (0)", root_->training() ? 1 : 0)
       .same("automatic casts", static_cast<double>(autocast_dtype()))
+      .same("the device, recorded (1) or not (0)",
+            cast_lists_of(*root_, inputs) == CastLists::kXla ? 1 : 0)
       .same_digest("the modes (training or evaluation) of modules that branch on them",
                    digest_of(branch_modes(*root_)))
       .same("num_inputs", static_cast<double>(inputs.size()));
