@@ -249,6 +249,9 @@ static void refusals_leave_the_managed_tensor_alone(void** state) {
   m.dl_tensor.device.device_type = kDLCUDA;
   REFUSED(nxd_tensor_from_dlpack(&m, &t), NXD_ERROR_UNSUPPORTED, "device");
   REFUSED(nxd_tensor_from_dltensor(&m.dl_tensor, &t), NXD_ERROR_UNSUPPORTED, "device");
+  uint8_t flags[] = {1, 0, 2, 1, 0, 1};
+  m = managed(dl(flags, 2, shape, NULL, kDLBool, 8));
+  REFUSED(nxd_tensor_from_dlpack(&m, &t), NXD_ERROR_INVALID_ARGUMENT, "bytes of 0 or 1");
   assert_null(t);
   assert_int_equal(atomic_load(&deleted), 0);
 

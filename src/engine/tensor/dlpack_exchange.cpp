@@ -1,5 +1,7 @@
 #include "engine/tensor/dlpack_exchange.h"
 
+#include <ATen/ATen.h>
+
 #include <algorithm>
 #include <cstring>
 #include <memory>
@@ -146,6 +148,14 @@ char* copy_strided(const Description& d, size_t dim, const char* source, char* t
   return target;
 }
 
+// Kernels count a byte of 2 as two, and copies have made it 1.
+void check_bools(const at::Tensor& tensor) {
+  if (tensor.scalar_type() != at::kBool) return;
+  const bool others = tensor.view(at::kByte).gt(1).any().item<bool>();
+  check_argument(!others, "data: expected bytes of 0 or 1 for BOOL, got others; ",
+                 "nxd_tensor_from_dltensor copies them as 1");
+}
+
 // Owns a managed tensor once the import has succeeded.
 template <class Managed>
 struct Import {
@@ -179,6 +189,7 @@ at::Tensor import_managed(Managed* managed) {
                        .options(at::TensorOptions().dtype(d.type).device(at::kCPU))
                        .target_device(at::Device(at::kCPU))
                        .make_tensor();
+  check_bools(out);
   import->taken = true;
   return out;
 }
