@@ -1,7 +1,6 @@
 #include "engine/models/torchscript_module.h"
 
 #include <ATen/ATen.h>
-#include <ATen/MemoryOverlap.h>
 #include <torch/csrc/jit/api/module.h>
 #include <torch/csrc/jit/ir/ir.h>
 #include <torch/csrc/jit/runtime/graph_executor.h>
@@ -183,15 +182,14 @@ std::shared_ptr<Parameter> owner_of(const TorchscriptModule::Owners& owners,
   return nullptr;
 }
 
-// Parameters that overlap otherwise, such as a weight and its transpose, would be two.
-void check_apart(const TorchscriptModule::Owners& owners, const std::string& path,
-                 const at::Tensor& value) {
+// A tensor that overlaps a parameter otherwise, as its transpose does, would not follow it.
+void check_apart(const TorchscriptModule::Owners& owners, std::string_view kind,
+                 const std::string& path, const at::Tensor& value) {
   for (const auto& [tensor, parameter] : owners) {
-    const at::MemOverlapStatus overlap = at::get_overlap_status(tensor, value);
-    if (overlap != at::MemOverlapStatus::Full && overlap != at::MemOverlapStatus::Partial) continue;
-    fail(NXD_ERROR_UNSUPPORTED, "parameter ", path, ": expected memory of its own, or all of ",
-         "another's in the same shape and order, the file has it share that of ",
-         parameter->canonical_name());
+    if (!share_elements(tensor, value)) continue;
+    fail(NXD_ERROR_UNSUPPORTED, kind, " ", path, ": expected memory of its own",
+         kind == "buffer" ? "" : ", or all of a parameter's in the same shape and order",
+         ", the file has it share that of ", parameter->canonical_name());
   }
 }
 
@@ -209,7 +207,7 @@ void TorchscriptModule::add_parameters(const LayerContext& at, Owners& owners) {
       add_parameter(entry.name, owner);
       continue;
     }
-    check_apart(owners, path, value);
+    check_apart(owners, "parameter", path, value);
     LayerContext place = at;
     place.dtype = type;
     Parameter& made = add_caller_parameter(*this, place, entry.name, value.sizes().vec());
@@ -228,6 +226,9 @@ std::string TorchscriptModule::own_name(const Parameter& parameter) const {
 
 void TorchscriptModule::find_held(const Owners& owners) {
   if (std::exchange(has_found_held_, true)) return;
+  for (const NamedBuffer& own : own_buffers()) {
+    check_apart(owners, "buffer", join_path(site_, own.name), own.buffer->value);
+  }
   const auto& type = *script_.type();
   for (size_t slot = 0; slot < type.numAttributes(); ++slot) {
     if (type.is_parameter(slot) || type.is_buffer(slot) || type.getAttribute(slot)->is_module()) {
@@ -239,9 +240,10 @@ void TorchscriptModule::find_held(const Owners& owners) {
     const auto add = [&](const at::Tensor& value, std::optional<size_t> place) {
       if (const auto owner = owner_of(owners, value)) {
         held_.push_back({name, place, owner, own_name(*owner)});
-      } else if (!place) {
-        tensors_.push_back(name);
+        return;
       }
+      check_apart(owners, "attribute", join_path(site_, name), value);
+      if (!place) tensors_.push_back(name);
     };
     if (held.isTensor()) {
       add(held.toTensor(), std::nullopt);
@@ -253,6 +255,9 @@ void TorchscriptModule::find_held(const Owners& owners) {
         if (each.isTensor() && owner_of(owners, each.toTensor())) {
           fail(NXD_ERROR_UNSUPPORTED, class_name(), ": attribute ", name,
                ": parameters are supported in lists of tensors, got one in a ", held.tagKind());
+        }
+        if (each.isTensor()) {
+          check_apart(owners, "attribute", join_path(site_, name), each.toTensor());
         }
         return false;
       });

@@ -46,18 +46,9 @@ at::Tensor view_within(const at::Tensor& memory, int64_t begin, const at::Tensor
   return memory.as_strided(like.sizes(), like.strides(), like.storage_offset() - begin);
 }
 
-// True if two views of a tensor have elements in common, but are not the same.
+// The same of two views that are not one.
 bool share_part(const at::Tensor& a, const at::Tensor& b) {
-  if (!a.is_cpu() || !share_memory(a, b) || a.is_same(b) || is_one_view(a, b)) return false;
-  const Span of_a = span_of(a, a.element_size()), of_b = span_of(b, b.element_size());
-  if (of_a.begin >= of_b.end || of_b.begin >= of_a.end) return false;
-  if (a.scalar_type() != b.scalar_type()) return true;
-  const Span first = span_of(a), second = span_of(b);
-  const int64_t begin = std::min(first.begin, second.begin);
-  const at::Tensor marks =
-      at::zeros({std::max(first.end, second.end) - begin}, a.options().dtype(at::kBool));
-  view_within(marks, begin, a).fill_(true);
-  return view_within(marks, begin, b).any().item<bool>();
+  return !a.is_same(b) && !is_one_view(a, b) && share_elements(a, b);
 }
 
 // The buffers with whose views a buffer's has elements in common, directly or by way of others, and
@@ -108,6 +99,19 @@ std::vector<NamedBuffer> named_buffers(const Module& root) {
 
 bool share_memory(const at::Tensor& a, const at::Tensor& b) {
   return a.is_same(b) || (a.has_storage() && b.has_storage() && a.numel() > 0 && a.is_alias_of(b));
+}
+
+bool share_elements(const at::Tensor& a, const at::Tensor& b) {
+  if (!a.is_cpu() || !share_memory(a, b)) return false;
+  const Span of_a = span_of(a, a.element_size()), of_b = span_of(b, b.element_size());
+  if (of_a.begin >= of_b.end || of_b.begin >= of_a.end) return false;
+  if (a.scalar_type() != b.scalar_type()) return true;
+  const Span first = span_of(a), second = span_of(b);
+  const int64_t begin = std::min(first.begin, second.begin);
+  const at::Tensor marks =
+      at::zeros({std::max(first.end, second.end) - begin}, a.options().dtype(at::kBool));
+  view_within(marks, begin, a).fill_(true);
+  return view_within(marks, begin, b).any().item<bool>();
 }
 
 void check_views(const std::vector<NamedBuffer>& buffers, bool has_views) {

@@ -48,6 +48,8 @@ void add_buffer(Module& module, const std::string& name, const at::Tensor& value
 std::vector<NamedBuffer> named_buffers(const Module& root);
 // True if a write to the one is a write to the other: they lie in one piece of memory.
 bool share_memory(const at::Tensor& a, const at::Tensor& b);
+// True if they have elements of it in common, on the CPU.
+bool share_elements(const at::Tensor& a, const at::Tensor& b);
 // Gives the buffers other values, such as ones of another dtype: those that shared a tensor, or
 // were views of one that have elements in common, still do. An undefined result leaves the value as
 // it is.

@@ -230,6 +230,57 @@ void other_views(void**) {
   });
 }
 
+// Buffers and attributes that share a parameter's memory would not follow it.
+void views_of_parameters(void**) {
+  const c10::TypePtr one = c10::TensorType::get();
+  const auto with = [](const std::function<void(jit::Module&, const at::Tensor&)>& add) {
+    jit::Module made("__torch__.Views");
+    const at::Tensor whole = numbers({6, 7}, 1);
+    const at::Tensor weight = whole.narrow(1, 0, 6);
+    made.register_parameter("weight", weight.detach().requires_grad_(), false);
+    add(made, whole);
+    made.define(R"(
+      def forward(self, x: Tensor) -> Tensor:
+        return torch.matmul(x, self.weight)
+    )");
+    return made;
+  };
+  const File buffer(with([](jit::Module& made, const at::Tensor& whole) {
+    made.register_buffer("own", whole.narrow(1, 0, 6));
+  }));
+  const File column(with([](jit::Module& made, const at::Tensor& whole) {
+    made.register_buffer("own", whole.select(1, 5));
+  }));
+  const File turned(with([&](jit::Module& made, const at::Tensor& whole) {
+    made.register_attribute("own", one, whole.narrow(1, 0, 6).t());
+  }));
+  const File list(with([](jit::Module& made, const at::Tensor& whole) {
+    made.register_attribute("own", c10::ListType::ofTensors(),
+                            c10::List<at::Tensor>({whole.select(0, 1)}));
+  }));
+  const File tuple(with([&](jit::Module& made, const at::Tensor& whole) {
+    made.register_attribute("own", c10::TupleType::create({one}),
+                            c10::ivalue::Tuple::create(whole.select(0, 1)));
+  }));
+  // Between the rows of the weight.
+  const File apart(with([](jit::Module& made, const at::Tensor& whole) {
+    made.register_buffer("own", whole.select(1, 6));
+  }));
+  on_ranks<int>(Layout{1}, 3, [&](nxd_context_t* ctx) {
+    nxd_module_t* out = nullptr;
+    for (const File* file : {&buffer, &column, &turned, &list, &tuple}) {
+      const bool is_buffer = file == &buffer || file == &column;
+      NXD_TEST_REFUSED(nxd_model_from_torchscript(ctx, file->path.c_str(), &out),
+                       NXD_ERROR_UNSUPPORTED, is_buffer ? "buffer own: " : "attribute own: ");
+      NXD_TEST_CHECK(std::string(nxd_last_error()).find("share that of weight") !=
+                     std::string::npos);
+    }
+    const Module model = load(ctx, apart.path);
+    NXD_TEST_CHECK(!run(model.get(), rows(0, 2)).empty());
+    return 0;
+  });
+}
+
 // An object that the code makes and changes, as "with torch.no_grad()" does.
 void make_object(jit::Module& module) {
   const auto unit = module._ivalue()->compilation_unit();
@@ -382,6 +433,7 @@ int main(void) {
       cmocka_unit_test(statistics_of_batches), cmocka_unit_test(other_views),
       cmocka_unit_test(cut_between_any_code),  cmocka_unit_test(named_devices),
       cmocka_unit_test(casts_in_code),         cmocka_unit_test(recomputed_complex_numbers),
+      cmocka_unit_test(views_of_parameters),
   };
   return cmocka_run_group_tests(tests, nullptr, nullptr);
 }
