@@ -19,6 +19,7 @@
 #include "engine/models/torchscript_forward.h"
 #include "engine/models/torchscript_outputs.h"
 #include "engine/models/torchscript_random.h"
+#include "engine/models/torchscript_tensors.h"
 #include "engine/models/torchscript_values.h"
 #include "engine/module/attributes.h"
 #include "engine/module/buffers.h"
@@ -90,9 +91,11 @@ class TorchscriptModule : public Module, public BufferHolder, public AttributeHo
   void fill_slots(at::Device device);
   // Parameters out of there again.
   void empty_slots();
-  // The same with values of their own, to be saved; they hold nothing of the parameters' memory.
+  // Parameters and modes with values of their own, to be saved, which hold nothing of their memory.
   using Copies = std::map<const Parameter*, at::Tensor>;
   void fill_slots_with_copies(Copies& copies);
+  // Buffers and other tensors, with all below.
+  void add_tensors(std::vector<ScriptTensor>& out) const;
 
  protected:
   Tensors forward(const Tensors& inputs, size_t n_outputs) override;
@@ -137,13 +140,6 @@ class TorchscriptModule : public Module, public BufferHolder, public AttributeHo
   std::string random_;  // an operator that draws while training
 };
 
-void check_buffer(const std::string& path, const at::Tensor& value) {
-  const at::ScalarType type = value.scalar_type();
-  if (value.layout() == at::kStrided && !at::isComplexType(type) && !at::isQIntType(type)) return;
-  fail(NXD_ERROR_UNSUPPORTED, "buffer ", path, ": expected dense real numbers or booleans, ",
-       "the file has ", c10::toString(type), " of layout ", value.layout());
-}
-
 TorchscriptModule::TorchscriptModule(const LayerContext& at, jit::Module script, Known& known)
     : Module(at.context, script_class_of(script)), script_(std::move(script)), site_(at.path) {
   if (script_.hasattr("training") && script_.attr("training").isBool()) {
@@ -167,11 +163,6 @@ void TorchscriptModule::add_children(const LayerContext& at, Known& known) {
     }
     add_child(entry.name, child);
   }
-}
-
-bool is_same_memory(const at::Tensor& a, const at::Tensor& b) {
-  return a.numel() > 0 && a.data_ptr() == b.data_ptr() && a.sizes() == b.sizes() &&
-         a.strides() == b.strides() && a.scalar_type() == b.scalar_type();
 }
 
 std::shared_ptr<Parameter> owner_of(const TorchscriptModule::Owners& owners,
@@ -365,13 +356,22 @@ void TorchscriptModule::fill_slots_with_copies(Copies& copies) {
   put_parameters([&](const std::string& name, Parameter& parameter) {
     return copy_for(name, parameter, copies);
   });
-  for (const NamedBuffer& own : own_buffers()) {
-    script_.setattr(own.name, own.buffer->value.to(at::kCPU).clone());
-  }
-  move_attributes(at::kCPU);
   if (script_.hasattr("training")) script_.setattr("training", training());
   for (const auto& [name, child] : children()) {
     static_cast<TorchscriptModule&>(*child).fill_slots_with_copies(copies);
+  }
+}
+
+void TorchscriptModule::add_tensors(std::vector<ScriptTensor>& out) const {
+  for (const NamedBuffer& own : own_buffers()) {
+    out.push_back({script_, own.name, join_path(site_, own.name), own.buffer->value});
+  }
+  for (const std::string& name : tensors_) {
+    const at::Tensor value = script_.attr(name).toTensor();
+    if (value.defined()) out.push_back({script_, name, join_path(site_, name), value});
+  }
+  for (const auto& [name, child] : children()) {
+    static_cast<const TorchscriptModule&>(*child).add_tensors(out);
   }
 }
 
@@ -576,6 +576,9 @@ void save_torchscript(Module& root, const std::string& path) {
   TorchscriptModule::Copies copies;
   const SlotsInUse slots(*module);
   module->fill_slots_with_copies(copies);
+  std::vector<ScriptTensor> tensors;
+  module->add_tensors(tensors);
+  const ScriptTensorCopies copies_of_tensors(std::move(tensors));
   TextWriter out;
   module->script().save(out);
   check_stream(out);

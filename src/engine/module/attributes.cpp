@@ -66,6 +66,22 @@ void for_each_holder(Module& module, const Visit& visit) {
 
 }  // namespace
 
+void check_attributes_apart(const Module& root, const std::vector<NamedBuffer>& buffers) {
+  const auto check = [&](const c10::IValue& each) {
+    for (size_t i = 0; each.isTensor() && i < buffers.size(); ++i) {
+      if (!share_elements(buffers[i].buffer->value, each.toTensor())) continue;
+      fail(NXD_ERROR_UNSUPPORTED, root.class_name(), ": an attribute and the buffer ",
+           buffers[i].name, " have elements in common, and would not have them any more; make ",
+           "them one buffer, or copies");
+    }
+    return false;
+  };
+  if (const auto* holder = dynamic_cast<const AttributeHolder*>(&root)) {
+    for (const c10::IValue& value : holder->attributes()) value.visit(check);
+  }
+  for (const auto& [name, child] : root.children()) check_attributes_apart(*child, buffers);
+}
+
 AttributesBefore::AttributesBefore(Module& root) {
   for_each_holder(root, [&](AttributeHolder& holder, const Module& module) {
     Holder made{&holder, {}};

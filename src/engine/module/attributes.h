@@ -5,6 +5,8 @@
 #include <utility>
 #include <vector>
 
+#include "engine/module/buffers.h"
+
 namespace nxd {
 
 class Module;
@@ -18,6 +20,10 @@ class AttributeHolder {
   virtual std::vector<c10::IValue> attributes() const = 0;
   virtual void set_attributes(std::vector<c10::IValue> values) = 0;
 };
+
+// UNSUPPORTED where an attribute has elements in common with one of the buffers, which is about to
+// leave their memory.
+void check_attributes_apart(const Module& root, const std::vector<NamedBuffer>& buffers);
 
 // The attributes of a tree, as a forward found them. UNSUPPORTED for one that cannot be copied.
 class AttributesBefore {

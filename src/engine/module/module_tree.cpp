@@ -3,6 +3,7 @@
 #include <unordered_map>
 
 #include "core/base/suggestions.h"
+#include "engine/module/attributes.h"
 #include "engine/module/buffers.h"
 #include "engine/tensor/dtype_map.h"
 
@@ -124,7 +125,9 @@ void move_to_device(const Module& root, nxd_device_t device) {
   for (const NamedParameter& entry : parameters) {
     if (entry.parameter->tensor().device() != target) entry.parameter->check_movable();
   }
-  check_views(named_buffers(root), target.is_cpu() || target.is_meta());
+  const bool has_views = target.is_cpu() || target.is_meta();
+  check_views(named_buffers(root), has_views);
+  if (!has_views) check_attributes_apart(root, named_buffers(root));
   for (const NamedParameter& entry : parameters) entry.parameter->move_to(target);
   // Buffers keep their values, which nothing could draw anew.
   replace_values(named_buffers(root), [&](const at::Tensor& value) {

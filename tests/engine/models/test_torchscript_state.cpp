@@ -281,6 +281,37 @@ void views_of_parameters(void**) {
   });
 }
 
+// A file that is written has views where the module has them, and the module keeps its own.
+void views_that_are_saved(void**) {
+  jit::Module made("__torch__.Counts");
+  const at::Tensor counts = at::zeros({6}, at::kDouble);
+  made.register_parameter("weight", numbers({6}, 1).requires_grad_(), false);
+  made.register_buffer("counts", counts);
+  made.register_buffer("same", counts);
+  made.register_attribute("half", c10::TensorType::get(), counts.narrow(0, 3, 3));
+  made.define(R"(
+    def forward(self, x: Tensor) -> Tensor:
+      self.counts.add_(1.0)
+      return torch.cat([self.half + self.same[0], x[0] * self.weight])
+  )");
+  const File file(made);
+  const std::string saved = file.directory.path() + "/again.pt";
+  on_ranks<int>(Layout{1}, 3, [&](nxd_context_t* ctx) {
+    const Module model = load(ctx, file.path);
+    const Tensor x = rows(0, 1);
+    NXD_TEST_CHECK(run(model.get(), x)[0] == 2);
+    NXD_TEST_OK(nxd_model_save_torchscript(model.get(), saved.c_str()));
+    NXD_TEST_CHECK(run(model.get(), x)[0] == 4);
+    const Module again = load(ctx, saved);
+    NXD_TEST_CHECK(run(again.get(), x)[0] == 4 && run(again.get(), x)[2] == 6);
+    // The recorded device has no views.
+    NXD_TEST_REFUSED(nxd_move_model_to_device(model.get(), NXD_DEVICE_XLA), NXD_ERROR_UNSUPPORTED,
+                     "an attribute and the buffer counts");
+    NXD_TEST_CHECK(run(model.get(), x)[0] == 6);
+    return 0;
+  });
+}
+
 // An object that the code makes and changes, as "with torch.no_grad()" does.
 void make_object(jit::Module& module) {
   const auto unit = module._ivalue()->compilation_unit();
@@ -433,7 +464,7 @@ int main(void) {
       cmocka_unit_test(statistics_of_batches), cmocka_unit_test(other_views),
       cmocka_unit_test(cut_between_any_code),  cmocka_unit_test(named_devices),
       cmocka_unit_test(casts_in_code),         cmocka_unit_test(recomputed_complex_numbers),
-      cmocka_unit_test(views_of_parameters),
+      cmocka_unit_test(views_of_parameters),   cmocka_unit_test(views_that_are_saved),
   };
   return cmocka_run_group_tests(tests, nullptr, nullptr);
 }
