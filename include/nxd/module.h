@@ -279,9 +279,9 @@ NXD_API nxd_status_t nxd_set_deferred_init(int32_t deferred, int32_t* out_previo
  *  if they had been made on the CPU; others keep theirs, and their gradients. To the meta device:
  *  values and gradients are forgotten, and their memory is free. A backward pass to a parameter
  *  that was moved since its forward is INVALID_STATE.
- *  @return NXD_OK; UNSUPPORTED (NXD_DEVICE_NEURON; buffers with elements in common that would have
- *          none any more); INVALID_STATE (a ddp holds the values or gradients of a parameter that
- *          is on another device; none is changed).
+ *  @return NXD_OK; UNSUPPORTED (NXD_DEVICE_NEURON; buffers or attributes with elements in common
+ *          that would have none any more); INVALID_STATE (a ddp holds the values or gradients of a
+ *          parameter that is on another device; none is changed).
  *  @since 0.1 */
 NXD_API nxd_status_t nxd_move_model_to_device(nxd_module_t* root, nxd_device_t device);
 
@@ -417,7 +417,7 @@ NXD_API nxd_status_t nxd_module_load_safetensors(nxd_module_t* root, const char*
 
 /** [collective: tensor- and pipeline-parallel groups] Writes the whole parameters, those of all
  *  stages, as one safetensors file, on the first rank of data-parallel copy 0; crash-safe. Ranks of
- *  other copies do not wait for it, and do not hear how it ended.
+ *  other copies run what was recorded, do not wait for it, and do not hear how it ended.
  *
  *  @param path  file; replaced when complete. An index beside a model.safetensors, which is that of
  *               an older save, is removed then.

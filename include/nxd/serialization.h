@@ -32,7 +32,7 @@ NXD_API nxd_status_t nxd_save_options_init(nxd_save_options_t* options, size_t s
  *  memory: values of the recorded device, and dense copies of tensors that are not in C order. The
  *  ranks that write need that memory; nxd_serialization_save needs less.
  *
- *  All ranks return when all files are there.
+ *  All ranks return when all files are there. Every rank runs first what it has recorded.
  *  @param path     file; replaced when complete. That of this rank with master_only off, else the
  *                  same on all ranks.
  *  @param names    num_tensors names, each once; not "__metadata__".

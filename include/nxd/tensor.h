@@ -65,8 +65,9 @@ NXD_API nxd_status_t nxd_tensor_from_dltensor(const DLTensor* source, nxd_tensor
  *
  *  @param managed  taken over on success: its deleter is called, on any thread, when the last
  *                  tensor over the memory is gone. On failure it stays the caller's.
- *  @return NXD_OK; INVALID_ARGUMENT (also data that is not aligned to the element size);
- *          UNSUPPORTED (device, dtype, lanes; negative strides, which cannot be shared).
+ *  @return NXD_OK; INVALID_ARGUMENT (also data that is not aligned to the element size, or BOOL
+ *          with bytes other than 0 and 1); UNSUPPORTED (device, dtype, lanes; negative strides,
+ *          which cannot be shared).
  *  @since 0.1 */
 NXD_API nxd_status_t nxd_tensor_from_dlpack(DLManagedTensor* managed, nxd_tensor_t** out_tensor);
 
@@ -78,6 +79,7 @@ NXD_API nxd_status_t nxd_tensor_from_dlpack_versioned(struct DLManagedTensorVers
                                                       nxd_tensor_t** out_tensor);
 
 /** [local] The tensor's memory as a managed DLPack tensor, without a copy.
+ *  After writing through it, call nxd_tensor_mark_modified.
  *
  *  @param[out] out_managed  the caller calls its deleter once; the memory lives until then.
  *  @return NXD_OK; INVALID_ARGUMENT (requires grad: detach first); UNSUPPORTED (not on the CPU).

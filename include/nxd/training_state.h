@@ -116,9 +116,10 @@ NXD_API nxd_status_t nxd_training_state_snapshot(nxd_training_state_t* state,
  *  states of optimizers, positions, random state and texts, which replace those of the state.
  *  @return NXD_OK; INVALID_ARGUMENT (ranks have different parts; the checkpoint lacks one, or has
  *          another model's or optimizer's); INVALID_STATE (another seed; the checkpoint was not
- *          opened); IO; CORRUPT. All ranks fail when one does, but for NULL handles. A checkpoint
- *          that lacks a part, or is of another seed, changes nothing; after other failures parts
- *          before the failed one are loaded, and a restore that succeeds is to follow.
+ *          opened; a device loader reads a data loader); IO; CORRUPT. All ranks fail when one does,
+ *          but for NULL handles. Nothing is changed by a checkpoint that lacks a part or is of
+ *          another seed, and where a position cannot be set; after other failures parts before the
+ *          failed one are loaded, and a restore that succeeds is to follow.
  *  @since 0.1 */
 NXD_API nxd_status_t nxd_training_state_restore(nxd_training_state_t* state,
                                                 nxd_checkpoint_t* checkpoint);

@@ -128,7 +128,8 @@ func ModelFromTorchscript(ctx *raw.Context, path string) (moduleOut *raw.Module,
 
 // ModelSaveTorchscript is nxd_model_save_torchscript. Writes a module of nxd_model_from_torchscript
 // back, with its values as they are now, for torch.jit.load; crash-safe. Ranks have the same
-// values: one of them writes. [local]
+// values: one of them writes. On the recorded device it comes behind nxd_mark_step of all ranks,
+// which meet in the step's graph. [local]
 func ModelSaveTorchscript(root *raw.Module, path string) error {
 	pathC, err := raw.CString("path", path)
 	if err != nil {

@@ -655,8 +655,8 @@ func ModuleLoadSafetensors(root *raw.Module, path string, strict int32) (reportO
 
 // ModuleSaveSafetensors is nxd_module_save_safetensors. Writes the whole parameters, those of all
 // stages, as one safetensors file, on the first rank of data-parallel copy 0; crash-safe. Ranks of
-// other copies do not wait for it, and do not hear how it ended. [collective: tensor- and
-// pipeline-parallel groups]
+// other copies run what was recorded, do not wait for it, and do not hear how it ended.
+// [collective: tensor- and pipeline-parallel groups]
 func ModuleSaveSafetensors(root *raw.Module, path string) error {
 	pathC, badPath := raw.CString("path", path)
 	return raw.FirstError(badPath, raw.TakeError(unsafe.Pointer(C.nxdgo_module_save_safetensors((*C.nxd_module_t)(unsafe.Pointer(root)), (*C.char)(unsafe.Pointer(pathC))))))

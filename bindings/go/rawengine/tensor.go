@@ -265,7 +265,7 @@ func TensorFromDLPackVersioned(managed *raw.DLManagedTensorVersioned) (tensorOut
 }
 
 // TensorToDLPack is nxd_tensor_to_dlpack. The tensor's memory as a managed DLPack tensor, without a
-// copy. [local]
+// copy. After writing through it, call nxd_tensor_mark_modified. [local]
 func TensorToDLPack(tensor *raw.Tensor) (managedOut *raw.DLManagedTensor, err error) {
 	r := C.nxdgo_tensor_to_dlpack((*C.nxd_tensor_t)(unsafe.Pointer(tensor)))
 	return (*raw.DLManagedTensor)(unsafe.Pointer(r.out_managed)), raw.TakeError(unsafe.Pointer(r.error))

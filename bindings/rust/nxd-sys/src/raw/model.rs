@@ -81,17 +81,19 @@ extern "C" {
     /// nxd_move_model_to_device moves it, and the tensors that its code makes go with it.
     /// @return NXD_OK; IO; INVALID_ARGUMENT (a file of another kind); UNSUPPORTED (a parameter that is
     /// no dense F32, F64 or BF16, or that shares memory otherwise than as one tensor under two
-    /// names; a root with forward hooks; a forward that draws random numbers otherwise: alpha
-    /// dropout and dropouts of packed sequences are rejected by a forward in training, the
-    /// others here).
+    /// names, or with a buffer; a root with forward hooks; a forward that draws random numbers
+    /// otherwise: alpha dropout and dropouts of packed sequences are rejected by a forward in
+    /// training, the others here).
     /// @since 0.1
     pub fn nxd_model_from_torchscript(ctx: *mut nxd_context_t, path: *const c_char, out_module: *mut *mut nxd_module_t) -> nxd_status_t;
 
     /// [local] Writes a module of nxd_model_from_torchscript back, with its values as they are now, for
-    /// torch.jit.load; crash-safe. Ranks have the same values: one of them writes.
+    /// torch.jit.load; crash-safe. Ranks have the same values: one of them writes. On the recorded
+    /// device it comes behind nxd_mark_step of all ranks, which meet in the step's graph.
     /// @param root  the root of the file, not this rank's part of a pipeline's.
     /// @return NXD_OK; INVALID_ARGUMENT (another module; parameters on the meta device); INVALID_STATE
-    /// (parameters are PARTIAL); IO.
+    /// (parameters are PARTIAL); UNSUPPORTED (buffers or attributes of several dtypes have
+    /// elements in common); IO.
     /// @since 0.1
     pub fn nxd_model_save_torchscript(root: *mut nxd_module_t, path: *const c_char) -> nxd_status_t;
 

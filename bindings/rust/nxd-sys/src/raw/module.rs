@@ -316,9 +316,9 @@ extern "C" {
     /// if they had been made on the CPU; others keep theirs, and their gradients. To the meta device:
     /// values and gradients are forgotten, and their memory is free. A backward pass to a parameter
     /// that was moved since its forward is INVALID_STATE.
-    /// @return NXD_OK; UNSUPPORTED (NXD_DEVICE_NEURON; buffers with elements in common that would have
-    /// none any more); INVALID_STATE (a ddp holds the values or gradients of a parameter that
-    /// is on another device; none is changed).
+    /// @return NXD_OK; UNSUPPORTED (NXD_DEVICE_NEURON; buffers or attributes with elements in common
+    /// that would have none any more); INVALID_STATE (a ddp holds the values or gradients of a
+    /// parameter that is on another device; none is changed).
     /// @since 0.1
     pub fn nxd_move_model_to_device(root: *mut nxd_module_t, device: nxd_device_t) -> nxd_status_t;
 
@@ -427,7 +427,7 @@ extern "C" {
 
     /// [collective: tensor- and pipeline-parallel groups] Writes the whole parameters, those of all
     /// stages, as one safetensors file, on the first rank of data-parallel copy 0; crash-safe. Ranks of
-    /// other copies do not wait for it, and do not hear how it ended.
+    /// other copies run what was recorded, do not wait for it, and do not hear how it ended.
     ///
     /// @param path  file; replaced when complete. An index beside a model.safetensors, which is that of
     /// an older save, is removed then.
