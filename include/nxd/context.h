@@ -168,7 +168,7 @@ NXD_API nxd_status_t nxd_context_get_plain_kernels(nxd_context_t* ctx, int32_t* 
  *
  *  All ranks of a model set the same values. nxd_pp_run_train advances the microbatch by those of
  *  its run. nxd_optimizer_step advances the step by one and sets the microbatch to 0. Random bits
- * are there for steps below 2^40 and microbatches below 2^24: calls that draw some reject others.
+ *  are there for steps below 2^40 and microbatches below 2^24: calls that draw some reject others.
  *  @return NXD_OK; INVALID_ARGUMENT (negative, or a step beyond 2^62).
  *  @since 0.1 */
 NXD_API nxd_status_t nxd_context_set_step(nxd_context_t* ctx, int64_t step, int64_t microbatch);

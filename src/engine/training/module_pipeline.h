@@ -79,7 +79,7 @@ class ModulePipeline {
     nxd_dtype_t autocast = NXD_DTYPE_INVALID;
     bool training = true;  // callbacks may look at it
     std::vector<bool> branch_modes;
-    std::vector<bool> trainable;  // of the local module's parameters
+    std::vector<bool> trainable;                      // of the local module's parameters
     CastLists cast_lists = CastLists::kAccelerators;  // of the model's device
     bool operator==(const Signature&) const = default;
   };

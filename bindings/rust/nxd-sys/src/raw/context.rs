@@ -229,8 +229,8 @@ extern "C" {
     /// [local] Sets the training step and microbatch that random bits are drawn for; both start at 0.
     ///
     /// All ranks of a model set the same values. nxd_pp_run_train advances the microbatch by those of
-    /// its run. nxd_optimizer_step advances the step by one and sets the microbatch to 0. Random bits are there for steps below 2^40 and microbatches below 2^24:
-    /// calls that draw some reject others.
+    /// its run. nxd_optimizer_step advances the step by one and sets the microbatch to 0. Random bits
+    /// are there for steps below 2^40 and microbatches below 2^24: calls that draw some reject others.
     /// @return NXD_OK; INVALID_ARGUMENT (negative, or a step beyond 2^62).
     /// @since 0.1
     pub fn nxd_context_set_step(ctx: *mut nxd_context_t, step: i64, microbatch: i64) -> nxd_status_t;
