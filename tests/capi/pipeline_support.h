@@ -105,14 +105,20 @@ inline Pipeline make_pipeline(nxd_module_t* model, const std::vector<Tensor>& ba
   return Pipeline(out);
 }
 
-// Two stages, of which the second begins behind the module of this name.
-inline Pipeline make_two_stages(nxd_module_t* model, const std::vector<Tensor>& batch,
-                                const char* cut, int32_t microbatches) {
+// Two stages, of which the second begins behind the module of the name that cut points to.
+inline nxd_pp_options_t two_stage_options(const char* const* cut, int32_t microbatches,
+                                          bool shares_loss) {
   nxd_pp_options_t options = NXD_PP_OPTIONS_INIT;
   options.num_microbatches = microbatches;
-  options.pipeline_cuts = &cut;
+  options.broadcast_and_average_loss = shares_loss ? 1 : 0;
+  options.pipeline_cuts = cut;
   options.num_cuts = 1;
-  return make_pipeline(model, batch, options);
+  return options;
+}
+
+inline Pipeline make_two_stages(nxd_module_t* model, const std::vector<Tensor>& batch,
+                                const char* cut, int32_t microbatches, bool shares_loss = false) {
+  return make_pipeline(model, batch, two_stage_options(&cut, microbatches, shares_loss));
 }
 
 inline void train_rank(nxd_context_t* ctx, const PipelineLayout& layout, const PipelineTask& task,

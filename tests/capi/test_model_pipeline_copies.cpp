@@ -118,21 +118,15 @@ void test_stages_that_part(void**) {
         axis_rank(ctx, NXD_AXIS_DATA) == 1 && axis_rank(ctx, NXD_AXIS_PIPELINE) == 1;
     const auto turns = std::make_shared<bool>(false);
     const Module model = turning(ctx, turns);
-    static const char* const cuts[] = {"a"};
-    nxd_pp_options_t options = NXD_PP_OPTIONS_INIT;
-    options.num_microbatches = 2;
-    options.broadcast_and_average_loss = 1;
-    options.pipeline_cuts = cuts;
-    options.num_cuts = 1;
     const std::vector<float> ones(32, 1);
     const int64_t shape[] = {4, 8};
     nxd_tensor_t* given = nullptr;
     NXD_TEST_OK(nxd_tensor_from_data(ones.data(), 128, shape, 2, NXD_DTYPE_F32, &given));
-    const Tensor x(given);
+    std::vector<Tensor> x;
+    x.emplace_back(given);
     nxd_tensor_t* const inputs[] = {given};
-    nxd_pp_t* made = nullptr;
-    if (!NXD_TEST_OK(nxd_pp_create(model.get(), inputs, 1, &options, &made))) return;
-    const Pipeline pp(made);
+    const Pipeline pp = make_two_stages(model.get(), x, "a", 2, /*shares_loss=*/true);
+    if (!pp) return;
     *turns = is_odd;  // seen as the evaluation traces the model anew
     NXD_TEST_REFUSED(nxd_pp_run_eval(pp.get(), inputs, 1, nullptr, nullptr, 0),
                      NXD_ERROR_INVALID_ARGUMENT, "");

@@ -65,13 +65,7 @@ std::vector<Tensor> batch_of_rows(const std::vector<int64_t>& shape = {kBatch, k
 }
 
 Pipeline cut(nxd_module_t* model) {
-  static const char* const cuts[] = {"a"};
-  nxd_pp_options_t options = NXD_PP_OPTIONS_INIT;
-  options.num_microbatches = 2;
-  options.broadcast_and_average_loss = 1;
-  options.pipeline_cuts = cuts;
-  options.num_cuts = 1;
-  return make_pipeline(model, batch_of_rows(), options);
+  return make_two_stages(model, batch_of_rows(), "a", 2, /*shares_loss=*/true);
 }
 
 double train(nxd_pp_t* pp) {

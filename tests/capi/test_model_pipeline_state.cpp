@@ -82,12 +82,7 @@ std::vector<Tensor> batch() {
 
 nxd_pp_options_t two_stages(bool shares_loss = true) {
   static const char* const cuts[] = {"p"};
-  nxd_pp_options_t options = NXD_PP_OPTIONS_INIT;
-  options.num_microbatches = 2;
-  options.broadcast_and_average_loss = shares_loss ? 1 : 0;
-  options.pipeline_cuts = cuts;
-  options.num_cuts = 1;
-  return options;
+  return two_stage_options(cuts, 2, shares_loss);
 }
 
 Pipeline cut(nxd_module_t* root, bool shares_loss = true) {
