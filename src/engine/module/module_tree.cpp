@@ -143,12 +143,15 @@ void cast_parameters(Module& root, nxd_dtype_t dtype) {
     entry.parameter->check_uncut("nxd_module_cast");
     entry.parameter->check_movable();
   }
-  check_views(named_buffers(root), true);
+  const auto changes = [&](const at::Tensor& value) {
+    return value.is_floating_point() && value.scalar_type() != target;
+  };
+  std::vector<NamedBuffer> leaving = named_buffers(root);
+  check_views(leaving, true);
+  std::erase_if(leaving, [&](const NamedBuffer& entry) { return !changes(entry.buffer->value); });
+  check_attributes_apart(root, leaving);
   for (const NamedParameter& entry : parameters) entry.parameter->cast_to(target);
-  replace_values(named_buffers(root), [&](const at::Tensor& value) {
-    const bool changes = value.is_floating_point() && value.scalar_type() != target;
-    return changes ? value.to(target) : at::Tensor();
-  });
+  replace_values(leaving, [&](const at::Tensor& value) { return value.to(target); });
   tell_cast(root, target);
 }
 

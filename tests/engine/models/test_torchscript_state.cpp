@@ -312,6 +312,37 @@ void views_that_are_saved(void**) {
   });
 }
 
+// A cast gives a buffer other memory, which the attribute would not see. One that it leaves alone
+// keeps its own.
+void views_that_are_cast(void**) {
+  const auto with = [](at::ScalarType dtype) {
+    jit::Module made("__torch__.Counts");
+    const at::Tensor counts = at::zeros({6}, dtype);
+    made.register_parameter("weight", numbers({6}, 1).requires_grad_(), false);
+    made.register_buffer("counts", counts);
+    made.register_attribute("half", c10::TensorType::get(), counts.narrow(0, 3, 3));
+    made.define(R"(
+      def forward(self, x: Tensor) -> Tensor:
+        self.counts.add_(1)
+        return self.half + x[0, :3] * self.weight[:3] * 0
+    )");
+    return made;
+  };
+  const File floats(with(at::kDouble)), whole_numbers(with(at::kLong));
+  on_ranks<int>(Layout{1}, 3, [&](nxd_context_t* ctx) {
+    const Tensor x = rows(0, 1), narrow = rows(0, 1, NXD_DTYPE_F32);
+    const Module model = load(ctx, floats.path);
+    NXD_TEST_OK(nxd_module_cast(model.get(), NXD_DTYPE_F64));
+    NXD_TEST_REFUSED(nxd_module_cast(model.get(), NXD_DTYPE_F32), NXD_ERROR_UNSUPPORTED,
+                     "an attribute and the buffer counts");
+    NXD_TEST_CHECK(run(model.get(), x)[0] == 1);
+    const Module other = load(ctx, whole_numbers.path);
+    NXD_TEST_OK(nxd_module_cast(other.get(), NXD_DTYPE_F32));
+    NXD_TEST_CHECK(run(other.get(), narrow)[0] == 1);
+    return 0;
+  });
+}
+
 // An object that the code makes and changes, as "with torch.no_grad()" does.
 void make_object(jit::Module& module) {
   const auto unit = module._ivalue()->compilation_unit();
@@ -465,6 +496,7 @@ int main(void) {
       cmocka_unit_test(cut_between_any_code),  cmocka_unit_test(named_devices),
       cmocka_unit_test(casts_in_code),         cmocka_unit_test(recomputed_complex_numbers),
       cmocka_unit_test(views_of_parameters),   cmocka_unit_test(views_that_are_saved),
+      cmocka_unit_test(views_that_are_cast),
   };
   return cmocka_run_group_tests(tests, nullptr, nullptr);
 }
