@@ -98,13 +98,33 @@ void layouts_agree(void**) {
   }
 }
 
+// Operations are those of all ranks, by whichever part of the model a rank asks.
+void operations_of_all(void**) {
+  double want = 0;
+  for (const PipelineLayout& layout : {PipelineLayout{}, PipelineLayout{2, 2, 1}}) {
+    on_pipeline_ranks(layout, [&](nxd_context_t* ctx, int) {
+      const PipelineTask task = llama(4, true);
+      const Module model = task.make(ctx);
+      const Pipeline pp = make_pipeline(model.get(), task.batch(0, 0, 1), task.options);
+      if (!pp) return;
+      for (nxd_module_t* root : {model.get(), local_module(pp.get())}) {
+        double flops = 0;
+        NXD_TEST_OK(nxd_model_get_step_flops(root, 8, kSequence, &flops));
+        if (want == 0) want = flops;  // of the one rank that has the whole
+        NXD_TEST_CHECK(flops > 0 && flops == want);
+      }
+    });
+  }
+}
+
 }  // namespace
 
 int main(void) {
   const CMUnitTest tests[] = {
-      cmocka_unit_test(one_tensor_rank), cmocka_unit_test(two_tensor_ranks),
-      cmocka_unit_test(two_data_ranks),  cmocka_unit_test(zero1),
-      cmocka_unit_test(layouts_agree),   cmocka_unit_test(windows),
+      cmocka_unit_test(one_tensor_rank),   cmocka_unit_test(two_tensor_ranks),
+      cmocka_unit_test(two_data_ranks),    cmocka_unit_test(zero1),
+      cmocka_unit_test(layouts_agree),     cmocka_unit_test(windows),
+      cmocka_unit_test(operations_of_all),
   };
   return cmocka_run_group_tests(tests, nullptr, nullptr);
 }

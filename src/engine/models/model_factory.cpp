@@ -6,6 +6,7 @@
 #include "engine/models/gpt2.h"
 #include "engine/models/gpt_neox.h"
 #include "engine/models/llama.h"
+#include "engine/training/local_module.h"
 #include "engine/training/model_state.h"
 
 namespace nxd {
@@ -46,7 +47,8 @@ std::shared_ptr<Model> model_from_pretrained(const LayerContext& at, const std::
 }
 
 double step_flops(const Module& module, int64_t batch, int64_t sequence) {
-  const auto* model = dynamic_cast<const Model*>(&module);
+  // A stage's part of a model has the operations of all ranks, as the model has.
+  const auto* model = dynamic_cast<const Model*>(&full_model(module));
   check_argument(model != nullptr, "model: expected a built-in model's root, got a ",
                  module.class_name());
   check_argument(batch > 0, "batch: expected a positive number, got ", batch);
