@@ -376,6 +376,41 @@ void hook_of_a_shared_weight(void**) {
   }
 }
 
+nxd_status_t refuse_at_once(nxd_parameter_t*, void* user_data) {
+  if (!*static_cast<bool*>(user_data)) return NXD_OK;
+  nxd_set_last_error(NXD_ERROR_USER, "no more");
+  return NXD_ERROR_USER;
+}
+
+// The end of a run that fails on one rank leaves its context where it was. No further run drops by
+// two numbers.
+void ranks_at_other_microbatches(void**) {
+  on_pipeline_ranks({1, 2, 1}, [&](nxd_context_t* ctx, int rank) {
+    const Module root = model(ctx);
+    const Pipeline pp = cut(root.get());
+    if (!pp) return;
+    const double before = loss_of(ctx, pp.get());
+    bool fails = rank == 0;
+    NXD_TEST_OK(
+        nxd_parameter_set_grad_hook(find(root.get(), "a.weight"), refuse_at_once, &fails, nullptr));
+    if (rank == 0) {
+      NXD_TEST_REFUSED(run(ctx, pp.get(), nullptr), NXD_ERROR_USER, "no more");
+    } else {
+      NXD_TEST_OK(run(ctx, pp.get(), nullptr));
+    }
+    fails = false;
+    const std::vector<Tensor> given = batch();
+    NXD_TEST_REFUSED(nxd_pp_run_train(pp.get(), handles(given).data(), 1, nullptr),
+                     NXD_ERROR_INVALID_ARGUMENT,
+                     "the context's microbatch: expected the same on all ranks, got 0 on rank 0 "
+                     "and 2 on rank 1");
+    NXD_TEST_OK(nxd_pp_run_eval(pp.get(), handles(given).data(), 1, nullptr, nullptr, 0));
+    NXD_TEST_CHECK(loss_of(ctx, pp.get()) == before);
+    NXD_TEST_OK(
+        nxd_parameter_set_grad_hook(find(root.get(), "a.weight"), nullptr, nullptr, nullptr));
+  });
+}
+
 // The files of a model and of its optimizer after a step, on stages behind these modules.
 std::pair<std::string, std::string> files_of(const PipelineLayout& layout,
                                              const std::vector<const char*>& cuts) {
@@ -419,6 +454,6 @@ int main(void) {
       cmocka_unit_test(one_owner),          cmocka_unit_test(thawed_after_the_cut),
       cmocka_unit_test(frozen_where_it_is), cmocka_unit_test(frozen_on_one_of_two_ranks),
       cmocka_unit_test(last_task_fails),    cmocka_unit_test(hook_of_a_shared_weight),
-      cmocka_unit_test(files_alike)};
+      cmocka_unit_test(files_alike),        cmocka_unit_test(ranks_at_other_microbatches)};
   return cmocka_run_group_tests(tests, nullptr, nullptr);
 }

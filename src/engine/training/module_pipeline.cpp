@@ -375,6 +375,8 @@ void ModulePipeline::add_sizes(Proposal& proposal, const Module::Tensors& inputs
             cast_lists_of(*root_, inputs) == CastLists::kXla ? 1 : 0)
       .same_digest("the modes (training or evaluation) of modules that branch on them",
                    digest_of(branch_modes(*root_)))
+      // A run that failed on one rank alone has left its context where it was.
+      .same("the context's microbatch", training ? static_cast<double>(context()->microbatch()) : 0)
       .same("num_inputs", static_cast<double>(inputs.size()));
   const auto& names = options_.trace.input_names;
   for (size_t i = 0; i < names.size(); ++i) {
