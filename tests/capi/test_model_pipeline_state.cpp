@@ -411,6 +411,26 @@ void ranks_at_other_microbatches(void**) {
   });
 }
 
+// Copies whose dropouts are in two modes are told so before the step, though no pipeline has both.
+void copies_in_other_modes(void**) {
+  on_pipeline_ranks({1, 2, 2}, [&](nxd_context_t* ctx, int) {
+    const Module root = model(ctx);
+    const Pipeline pp = cut(root.get());
+    if (!pp) return;
+    nxd_module_t* local = local_module(pp.get());
+    const bool is_other = axis_rank(ctx, NXD_AXIS_DATA) == 1;
+    NXD_TEST_OK(nxd_module_set_training(root.get(), is_other ? 0 : 1));
+    NXD_TEST_OK(run(ctx, pp.get(), nullptr));
+    NXD_TEST_REFUSED(nxd_finish_grads(local, nullptr, nullptr), NXD_ERROR_INVALID_ARGUMENT,
+                     "mode of the last forward");
+    NXD_TEST_OK(nxd_module_set_training(root.get(), 1));
+    NXD_TEST_OK(nxd_module_zero_grad(local));
+    NXD_TEST_OK(run(ctx, pp.get(), nullptr));
+    NXD_TEST_OK(run(ctx, pp.get(), nullptr, false));
+    NXD_TEST_OK(nxd_finish_grads(local, nullptr, nullptr));
+  });
+}
+
 // The files of a model and of its optimizer after a step, on stages behind these modules.
 std::pair<std::string, std::string> files_of(const PipelineLayout& layout,
                                              const std::vector<const char*>& cuts) {
@@ -449,11 +469,16 @@ void files_alike(void**) {
 }  // namespace
 
 int main(void) {
-  const CMUnitTest tests[] = {
-      cmocka_unit_test(modes_come_back),    cmocka_unit_test(ranks_in_other_modes),
-      cmocka_unit_test(one_owner),          cmocka_unit_test(thawed_after_the_cut),
-      cmocka_unit_test(frozen_where_it_is), cmocka_unit_test(frozen_on_one_of_two_ranks),
-      cmocka_unit_test(last_task_fails),    cmocka_unit_test(hook_of_a_shared_weight),
-      cmocka_unit_test(files_alike),        cmocka_unit_test(ranks_at_other_microbatches)};
+  const CMUnitTest tests[] = {cmocka_unit_test(modes_come_back),
+                              cmocka_unit_test(ranks_in_other_modes),
+                              cmocka_unit_test(one_owner),
+                              cmocka_unit_test(thawed_after_the_cut),
+                              cmocka_unit_test(frozen_where_it_is),
+                              cmocka_unit_test(frozen_on_one_of_two_ranks),
+                              cmocka_unit_test(last_task_fails),
+                              cmocka_unit_test(hook_of_a_shared_weight),
+                              cmocka_unit_test(files_alike),
+                              cmocka_unit_test(ranks_at_other_microbatches),
+                              cmocka_unit_test(copies_in_other_modes)};
   return cmocka_run_group_tests(tests, nullptr, nullptr);
 }

@@ -112,6 +112,59 @@ void layers_of_other_options(nxd_context_t* ctx, int rank, int size, void*) {
   }
 }
 
+void forward_and_back(nxd_module_t* model) {
+  const Tensor ids = make_i64({1, 2, 3, 4, 5, 6}, {2, 3});
+  nxd_tensor_t* const inputs[] = {ids.get(), ids.get()};
+  nxd_tensor_t* loss = nullptr;
+  NXD_TEST_OK(nxd_module_zero_grad(model));
+  if (!NXD_TEST_OK(nxd_module_forward(model, inputs, 2, &loss, 1))) return;
+  NXD_TEST_OK(nxd_backward(&loss, nullptr, 1, 0));
+  nxd_tensor_destroy(loss);
+}
+
+// The last rank computes without dropout, and the other with it. A mode that nothing depends on may
+// differ, and so may that of a forward which records no gradient.
+void forwards_in_other_modes(nxd_context_t* ctx, int rank, int size, void*) {
+  const nlohmann::json gpt2 = {{"model_type", "gpt2"}, {"vocab_size", 8}, {"n_positions", 8},
+                               {"n_embd", 8},          {"n_layer", 1},    {"n_head", 2}};
+  const nlohmann::json without = {{"attn_pdrop", 0.0}, {"resid_pdrop", 0.0}, {"embd_pdrop", 0.0}};
+  const nlohmann::json attention = {{"resid_pdrop", 0.0}, {"embd_pdrop", 0.0}};
+  const bool is_other = rank == size - 1;
+  for (const nlohmann::json& change : {nlohmann::json::object(), attention, without}) {
+    for (const bool recomputed : {false, true}) {
+      nlohmann::json config = gpt2;
+      config.update(change);
+      nxd_module_t* out = nullptr;
+      if (!NXD_TEST_OK(nxd_model_create(ctx, config.dump().c_str(), nullptr, &out))) return;
+      const Module model(out);
+      if (recomputed) {
+        const char* const name = "GPT2Block";
+        NXD_TEST_OK(nxd_apply_checkpoint(out, &name, 1, 1));
+      }
+      NXD_TEST_OK(nxd_module_set_training(out, is_other ? 0 : 1));
+      forward_and_back(out);
+      NXD_TEST_OK(nxd_module_set_training(out, 1));
+      if (change == without) {
+        NXD_TEST_OK(nxd_finish_grads(out, nullptr, nullptr));
+        continue;
+      }
+      NXD_TEST_REFUSED(nxd_finish_grads(out, nullptr, nullptr), NXD_ERROR_INVALID_ARGUMENT,
+                       "mode of the last forward, training (1), evaluation (0) or both (2): "
+                       "expected the same on all ranks, got 0 on rank 1 and 1 on rank 0");
+      forward_and_back(out);
+      int32_t before = 1;
+      NXD_TEST_OK(nxd_set_grad_enabled(0, &before));
+      NXD_TEST_OK(nxd_module_set_training(out, is_other ? 0 : 1));
+      const Tensor ids = make_i64({1, 2}, {1, 2});
+      nxd_tensor_t *const inputs[] = {ids.get(), ids.get()}, *loss = nullptr;
+      NXD_TEST_OK(nxd_module_forward(out, inputs, 2, &loss, 1));
+      nxd_tensor_destroy(loss);
+      NXD_TEST_OK(nxd_set_grad_enabled(before, nullptr));
+      NXD_TEST_OK(nxd_finish_grads(out, nullptr, nullptr));
+    }
+  }
+}
+
 // One rank has destroyed its ddp, and the other has not.
 void ddp_of_one_rank(nxd_context_t* ctx, int rank, int, void*) {
   const Module module = make_holder(ctx);
@@ -149,6 +202,9 @@ void test_frozen_parameters(void**) { nxd_test_run_ranks(2, 2, frozen_parameters
 void test_layers_of_other_options(void**) {
   for (const int tensor : {1, 2}) nxd_test_run_ranks(2, tensor, layers_of_other_options, nullptr);
 }
+void test_forwards_in_other_modes(void**) {
+  for (const int tensor : {1, 2}) nxd_test_run_ranks(2, tensor, forwards_in_other_modes, nullptr);
+}
 void test_ddp_of_one_rank(void**) { nxd_test_run_ranks(2, 1, ddp_of_one_rank, nullptr); }
 void test_weights(void**) {
   for (const int size : {2, 3}) nxd_test_run_ranks(size, 1, weights, nullptr);
@@ -161,6 +217,7 @@ int main() {
       cmocka_unit_test(test_ddps_of_tensor_ranks),
       cmocka_unit_test(test_frozen_parameters),
       cmocka_unit_test(test_layers_of_other_options),
+      cmocka_unit_test(test_forwards_in_other_modes),
       cmocka_unit_test(test_ddp_of_one_rank),
       cmocka_unit_test(test_weights),
   };

@@ -195,6 +195,11 @@ Proposal proposal_of(ParameterSource& source, GradientReducer* reducer,
   // Parts and copies of a layer that compute otherwise would give another model without a word.
   proposal.same_within(stage, stages, "options of the layers, such as eps, p and activation",
                        source.options_digest(), Proposal::Kind::kDigest);
+  // With dropout on some ranks only they do so, too. A rank may have made no forward at all.
+  const std::optional<int> mode = source.mode_of_forwards();
+  proposal.same_within(mode ? stage : stages, stages + 1,
+                       "mode of the last forward, training (1), evaluation (0) or both (2)",
+                       mode.value_or(-1));
   proposal.same_within(stage, stages, "learning rate of group 0 (-1: no update)",
                        update.learning_rate);
   // Schedules follow their number, on all stages alike. A stage without an optimizer has none.

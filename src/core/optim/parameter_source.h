@@ -101,6 +101,9 @@ class ParameterSource {
   // Differs where the options do of the layers that these are the parameters of, as far as they are
   // known.
   virtual uint32_t options_digest() const { return 0; }
+  // The mode of the last forwards with gradients of the layers that depend on it, as far as they
+  // are known: 0 for evaluation, 1 for training, 2 for both. Nothing where there were none.
+  virtual std::optional<int> mode_of_forwards() const { return std::nullopt; }
   // Names of all parameters of the model that these are a stage's of; these names where they are
   // all there are. Nothing when other stages' are not known.
   virtual std::optional<std::vector<std::string>> names_of_model() const;

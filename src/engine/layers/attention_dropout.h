@@ -17,7 +17,7 @@ class AttentionDropout : public Dropout {
 
   // attention() of q, k and v. In training its weights are dropped.
   at::Tensor attend(AttentionArgs args, const at::Tensor& q, const at::Tensor& k,
-                    const at::Tensor& v) const;
+                    const at::Tensor& v);
 
  private:
   int64_t heads_, first_head_;

@@ -76,12 +76,18 @@ Module::Tensors Dropout::forward(const Tensors& inputs, size_t n_outputs) {
                  c10::toString(x.scalar_type()));
   check_argument(shard_dim_ < x.dim(), "Dropout: input: expected more than ", shard_dim_,
                  " dimensions, as shard_dim is ", shard_dim_, ", got shape ", x.sizes());
-  if (!active()) return {x};
+  if (!drops()) return {x};
   if (x.is_meta()) return {x * 1.0};
   const at::ScalarType dtype = x.scalar_type(), wide = partial_sum_dtype(dtype);
   if (wide == dtype) return {x * factors(x.sizes(), x.options())};
   // Rounded to 16 bits the factor would be off for all elements alike.
   return {((x * kept(x.sizes(), x.options())).to(wide) * scale()).to(dtype)};
+}
+
+bool Dropout::drops() {
+  if (p_ == 0) return false;
+  note_modes({.evaluation = !training(), .training = training()});
+  return training();
 }
 
 ShardSpec Dropout::shard_of(std::vector<int64_t> part) const {

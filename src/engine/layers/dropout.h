@@ -20,8 +20,6 @@ class Dropout : public Module {
   // A part of the split dimension that is no equal one: of so many indices these.
   void set_share(ShardSpec::Range own, int64_t extent) { share_ = Share{own, extent}; }
 
-  // True if an input is changed at all: not in evaluation.
-  bool active() const { return training() && p_ > 0; }
   // Factors of this rank's part, of these sizes: 0 or 1 / (1 - p). On the recorded device they are
   // drawn when the graph runs, with the step and microbatch of now.
   at::Tensor factors(at::IntArrayRef sizes, const at::TensorOptions& options) const;
@@ -33,6 +31,8 @@ class Dropout : public Module {
  protected:
   Tensors forward(const Tensors& inputs, size_t n_outputs) override;
   double keep_probability() const { return 1.0 - p_; }
+  // True if a forward changes its input at all: not in evaluation. Notes the mode.
+  bool drops();
 
  private:
   ShardSpec shard_of(std::vector<int64_t> part) const;

@@ -512,6 +512,13 @@ Tensors TorchscriptModule::forward(const Tensors& inputs, size_t n_outputs) {
     const AttributesBefore::Scope copies(before);
     return run(inputs, n_outputs, device);
   }
+  Modes used;
+  for (const auto* modules : {&modes_, &branches_}) {
+    for (const TorchscriptModule* each : *modules) {
+      used.add({.evaluation = !each->training(), .training = each->training()});
+    }
+  }
+  note_modes(used);
   Tensors outputs = run(inputs, n_outputs, device);
   take_buffers();
   return outputs;

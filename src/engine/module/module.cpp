@@ -58,6 +58,11 @@ Module::Tensors Module::call(const Tensors& inputs, size_t n_outputs) {
   return recompute ? call_recomputed(*this, inputs, run) : run(inputs);
 }
 
+void Module::note_modes(Modes used) {
+  // An evaluation beside the training, which one rank alone may make, changes no gradient.
+  if (at::GradMode::is_enabled() && !CallTracer::current()) modes_used_ = used;
+}
+
 void Module::name_outputs(std::vector<std::string> paths) {
   names_outputs_ = true;
   output_paths_ = std::move(paths);

@@ -103,6 +103,17 @@ class Module : public std::enable_shared_from_this<Module> {
   // Differs where note_options had other values; nothing where there were none.
   const std::optional<Hash>& options() const { return options_; }
 
+  // The modes of the last forward with gradients, of a module that computes otherwise in each.
+  struct Modes {
+    bool evaluation = false, training = false;
+    bool none() const { return !evaluation && !training; }
+    void add(Modes others) {
+      evaluation = evaluation || others.evaluation;
+      training = training || others.training;
+    }
+  };
+  Modes modes_used() const { return modes_used_; }
+
   Attachment& attachment() { return attachment_; }
   // named_parameters() of this root, kept so that names can be borrowed until the tree changes.
   const std::vector<NamedParameter>& tree_parameters();
@@ -117,6 +128,9 @@ class Module : public std::enable_shared_from_this<Module> {
     if (!options_) options_.emplace();
     (options_->add(std::bit_cast<uint64_t>(static_cast<double>(values))), ...);
   }
+
+  // To be called by forwards whose results depend on modes. Ranks compare them as the options.
+  void note_modes(Modes used);
 
   // For forwards whose outputs are no plain list: the paths of all that they can give.
   void name_outputs(std::vector<std::string> paths);
@@ -138,6 +152,7 @@ class Module : public std::enable_shared_from_this<Module> {
   bool is_closed_ = false;
   std::vector<std::string> output_paths_;
   std::optional<Hash> options_;
+  Modes modes_used_;
   Named<std::shared_ptr<Module>> children_;
   Named<std::shared_ptr<Parameter>> parameters_;
   Named<std::shared_ptr<void>> replaced_;  // attachments of those that others stand for

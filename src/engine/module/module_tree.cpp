@@ -50,6 +50,12 @@ uint32_t options_digest(const Module& root) {
   return hash.folded();
 }
 
+Module::Modes modes_used(const Module& root) {
+  Module::Modes modes = root.modes_used();
+  for (const auto& [name, child] : root.children()) modes.add(modes_used(*child));
+  return modes;
+}
+
 std::vector<NamedParameter> all_parameter_names(const Module& root) {
   std::vector<NamedParameter> result;
   walk(root, "", [&](NamedParameter entry) { result.push_back(std::move(entry)); });

@@ -18,6 +18,8 @@ std::vector<NamedParameter> all_parameter_names(const Module& root);
 
 // Differs where the options of the tree's modules do, or their places in it.
 uint32_t options_digest(const Module& root);
+// The modes of all modules of the tree together.
+Module::Modes modes_used(const Module& root);
 
 // By path; INVALID_ARGUMENT with near names when there is none.
 std::shared_ptr<Parameter> find_parameter(const Module& root, const std::string& path);

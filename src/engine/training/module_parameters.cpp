@@ -99,6 +99,13 @@ std::unique_ptr<StepRecorder> ModuleParameters::make_step_recorder() {
 }
 
 // A plug-in may run the graphs of all ranks as replicas of one program.
+std::optional<int> ModuleParameters::mode_of_forwards() const {
+  const Module::Modes used = modes_used(*root_);
+  if (used.none()) return std::nullopt;
+  if (used.evaluation && used.training) return 2;
+  return used.training ? 1 : 0;
+}
+
 bool ModuleParameters::wants_parts_alike() const {
   return !slots_.empty() && is_recorded(parameter(0).tensor()) && has_graph_compiler();
 }

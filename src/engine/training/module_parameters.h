@@ -41,6 +41,7 @@ class ModuleParameters : public ParameterSource {
   std::optional<std::vector<std::string>> names_of_model() const override;
   // Anew each time: a tree may be given further children.
   uint32_t options_digest() const override { return nxd::options_digest(*root_); }
+  std::optional<int> mode_of_forwards() const override;
   // Groups of the layout, which may come and go; none on the only rank of a world without one.
   // INVALID_STATE on one of several ranks without a layout.
   const OptimizerGroups& groups() const override;

@@ -62,6 +62,46 @@ void modes_of_the_file(void**) {
   });
 }
 
+// Code that drops, and code that asks for the mode otherwise: ranks whose last forwards were in two
+// modes hear of it.
+void modes_of_ranks(void**) {
+  const auto with = [](const char* body) {
+    jit::Module made = linear("Mode", 6, 6, at::kDouble);
+    made.register_attribute("training", c10::BoolType::get(), true);
+    made.define(std::string("\ndef loss(self, x: Tensor) -> Tensor:\n  return ") + body + "\n");
+    jit::Module root("__torch__.Root");
+    root.register_module("inner", made);
+    root.define(R"(
+      def forward(self, x: Tensor) -> Tensor:
+        return torch.sum(self.inner.loss(x))
+    )");
+    return root;
+  };
+  const File drops(with("torch.dropout(self.forward(x), 0.5, self.training)")),
+      branches(with("self.forward(x) * (2.0 if self.training else 3.0)"));
+  for (const File* file : {&drops, &branches}) {
+    nxd_test_run_ranks(
+        2, 1,
+        [](nxd_context_t* ctx, int rank, int, void* path) {
+          const Module model = load(ctx, *static_cast<const std::string*>(path));
+          const Tensor x = rows(0, 2);
+          for (const bool alike : {false, true}) {
+            NXD_TEST_OK(nxd_module_set_training(model.get(), rank == 0 || alike ? 1 : 0));
+            nxd_tensor_t *inputs[] = {x.get()}, *out = nullptr;
+            if (!NXD_TEST_OK(nxd_module_forward(model.get(), inputs, 1, &out, 1))) return;
+            backward_of(Tensor(out));
+            const nxd_status_t status = nxd_finish_grads(model.get(), nullptr, nullptr);
+            if (alike) {
+              NXD_TEST_OK(status);
+            } else {
+              NXD_TEST_REFUSED(status, NXD_ERROR_INVALID_ARGUMENT, "mode of the last forward");
+            }
+          }
+        },
+        const_cast<std::string*>(&file->path));
+  }
+}
+
 // Gives its running mean, which it assigns.
 jit::Module averaging() {
   jit::Module made("__torch__.Averaging");
@@ -496,7 +536,7 @@ int main(void) {
       cmocka_unit_test(cut_between_any_code),  cmocka_unit_test(named_devices),
       cmocka_unit_test(casts_in_code),         cmocka_unit_test(recomputed_complex_numbers),
       cmocka_unit_test(views_of_parameters),   cmocka_unit_test(views_that_are_saved),
-      cmocka_unit_test(views_that_are_cast),
+      cmocka_unit_test(views_that_are_cast),   cmocka_unit_test(modes_of_ranks),
   };
   return cmocka_run_group_tests(tests, nullptr, nullptr);
 }
