@@ -455,6 +455,31 @@ void test_sharded_updates_are_collective(void**) {
   });
 }
 
+// A rank that calls the wrong function does not leave the other in its step, which both go on with.
+void test_one_rank_finishes_what_others_step(void**) {
+  const auto run = [](bool errs) {
+    return on_ranks<std::vector<double>>(2, [errs](nxd_context_t* ctx, int rank, int) {
+      BufferModel model(ragged_shapes(), NXD_DTYPE_F32, NXD_DTYPE_F32);
+      Ddp ddp;
+      if (!NXD_TEST_OK(model.create_ddp(ctx, ddp_options({2, 1, NXD_DTYPE_F32}), ddp))) {
+        return std::vector<double>();
+      }
+      const Optimizer optimizer = adamw(ddp.get());
+      model.set_gradients(4 * rank, 4 * (rank + 1));
+      if (errs && rank == 0) {
+        NXD_TEST_REFUSED(nxd_optimizer_step(optimizer.get(), nullptr, nullptr),
+                         NXD_ERROR_INVALID_ARGUMENT, "rank 1 rejected its arguments: ddp: with");
+      } else if (errs) {
+        NXD_TEST_REFUSED(nxd_ddp_finish(ddp.get(), nullptr, nullptr), NXD_ERROR_INVALID_STATE,
+                         "nxd_optimizer_step");
+      }
+      step(optimizer.get());
+      return model.values();
+    });
+  };
+  assert_true(run(true) == run(false));
+}
+
 }  // namespace
 
 int main() {
@@ -471,6 +496,7 @@ int main() {
       cmocka_unit_test(test_a_failing_rule_ends_the_step_everywhere),
       cmocka_unit_test(test_a_lost_rank_is_named),
       cmocka_unit_test(test_sharded_updates_are_collective),
+      cmocka_unit_test(test_one_rank_finishes_what_others_step),
   };
   return cmocka_run_group_tests(tests, nullptr, nullptr);
 }

@@ -63,6 +63,22 @@ void ddps_of_tensor_ranks(nxd_context_t* ctx, int, int, void*) {
   }
 }
 
+// A ddp whose ranks have parts cannot finish here, and the ranks with the other ddp hear of it.
+void finish_of_parts(nxd_context_t* ctx, int, int, void*) {
+  int32_t tensor_rank = 0;
+  NXD_TEST_OK(nxd_parallel_get_rank(ctx, NXD_AXIS_TENSOR, &tensor_rank));
+  const Module module = make_holder(ctx);
+  add(module.get(), "w", 2);
+  nxd_ddp_options_t options = NXD_DDP_OPTIONS_INIT;
+  options.zero_stage = tensor_rank;
+  nxd_ddp_t* ddp = nullptr;
+  if (!NXD_TEST_OK(nxd_ddp_create(module.get(), &options, &ddp))) return;
+  NXD_TEST_REFUSED(nxd_ddp_finish(ddp, nullptr, nullptr),
+                   tensor_rank == 1 ? NXD_ERROR_INVALID_STATE : NXD_ERROR_INVALID_ARGUMENT,
+                   "ddp: with zero_stage 1 each rank has a part of the gradients");
+  nxd_ddp_destroy(ddp);
+}
+
 // As many parameters on each rank, but not the same ones.
 void frozen_parameters(nxd_context_t* ctx, int rank, int, void*) {
   const Module module = make_holder(ctx);
@@ -198,6 +214,7 @@ void weights(nxd_context_t* ctx, int rank, int size, void*) {
 }
 
 void test_ddps_of_tensor_ranks(void**) { nxd_test_run_ranks(4, 2, ddps_of_tensor_ranks, nullptr); }
+void test_finish_of_parts(void**) { nxd_test_run_ranks(4, 2, finish_of_parts, nullptr); }
 void test_frozen_parameters(void**) { nxd_test_run_ranks(2, 2, frozen_parameters, nullptr); }
 void test_layers_of_other_options(void**) {
   for (const int tensor : {1, 2}) nxd_test_run_ranks(2, tensor, layers_of_other_options, nullptr);
@@ -215,6 +232,7 @@ void test_weights(void**) {
 int main() {
   const CMUnitTest tests[] = {
       cmocka_unit_test(test_ddps_of_tensor_ranks),
+      cmocka_unit_test(test_finish_of_parts),
       cmocka_unit_test(test_frozen_parameters),
       cmocka_unit_test(test_layers_of_other_options),
       cmocka_unit_test(test_forwards_in_other_modes),

@@ -10,6 +10,9 @@ namespace {
 
 const char* const kForBuffers =
     "for parameters that are a caller's buffers; a module's ddp sees its gradients itself";
+const char* const kForStage0 =
+    "ddp: with zero_stage 1 each rank has a part of the gradients; nxd_optimizer_step finishes "
+    "and uses them";
 
 void check_options(const DataParallelOptions& options) {
   check_argument(options.bucket_bytes >= 0, "bucket_bytes: expected at least 0, got ",
@@ -100,10 +103,18 @@ void DataParallel::broadcast_values(const DataParallelOptions& options) {
 double finish(DataParallel& ddp, const FinishOptions& options) {
   ParameterSource& source = *ddp.source();
   source.check_usable();
-  check_state(!ddp.reducer()->options().scatter,
-              "ddp: with zero_stage 1 each rank has a part of the gradients; nxd_optimizer_step "
-              "finishes and uses them");
-  return finish_in_place(source, *ddp.reducer(), options);
+  if (!ddp.reducer()->options().scatter) return finish_in_place(source, *ddp.reducer(), options);
+  // Peers may have a ddp of another stage, or come to the agreement with a step. They hear of
+  // arguments that were rejected, after which a step stays open.
+  FinishOptions rejected;
+  rejected.given =
+      Outcome::of(source.groups().world_rank, [] { check_argument(false, kForStage0); });
+  try {
+    return finish_in_place(source, *ddp.reducer(), rejected);
+  } catch (const Error& error) {
+    check_state(error.status() != NXD_ERROR_INVALID_ARGUMENT, kForStage0);
+    throw;
+  }
 }
 
 }  // namespace nxd
