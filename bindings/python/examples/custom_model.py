@@ -4,6 +4,8 @@ its own, in training: each rank has a copy, and samples are shared out anew each
     nxdrun -n 2 python3 custom_model.py
 """
 
+import sys
+
 import numpy as np
 import nxd
 from nxd import ops
@@ -49,6 +51,8 @@ def main():
     with nxd.Context() as ctx:
         ctx.init_model_parallel()
         group = ctx.parallel_group("data")
+        if group.size > BATCH:
+            sys.exit(f"custom_model: expected at most {BATCH} ranks, got {group.size}")
         net = Net(ctx)
         ddp = nxd.Ddp.over_module(net, reduce="avg")
         adamw = nxd.AdamW(ddp, learning_rate=0.01)

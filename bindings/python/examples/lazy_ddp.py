@@ -6,6 +6,8 @@ XLA, where a step is one graph:
     NXD_XLA_BACKEND=replay python3 lazy_ddp.py
 """
 
+import sys
+
 import numpy as np
 import nxd
 from common import launch
@@ -56,6 +58,8 @@ def main():
     with nxd.Context() as ctx:
         ctx.init_model_parallel()
         group = ctx.parallel_group("data")
+        if group.size > BATCH:
+            sys.exit(f"lazy_ddp: expected at most {BATCH} ranks, got {group.size}")
         net = Net(ctx)
         sgd = nxd.Sgd(nxd.Ddp.over_module(net, reduce="avg"), learning_rate=0.05)
         for epoch in range(EPOCHS):

@@ -102,6 +102,19 @@ class Examples(unittest.TestCase):
         self.assertEqual(len(found), 10)
         self.assertLess(float(found[-1]), 0.2 * float(found[0]))
 
+    def test_more_ranks_than_rows(self):
+        for name in "custom_model", "lazy_ddp":
+            code = ("import nxd.core as nxd, sys\n"
+                    "if len(sys.argv) == 1:\n"
+                    "    nxd.spawn([sys.executable, '-c', sys.orig_argv[2], 'rank'], 2).wait()\n"
+                    f"import {name}\n"
+                    f"{name}.BATCH = 1\n"
+                    f"{name}.main()\n")
+            with self.subTest(name):
+                done = run_code(code, check=False, cwd=EXAMPLES)
+                self.assertNotEqual(done.returncode, 0)
+                self.assertIn(f"{name}: expected at most 1 ranks, got 2", done.stderr)
+
     def test_pipeline_stages(self):
         script = EXAMPLES / "pipeline_stages.py"
         one = losses(run_python(script).stdout)

@@ -56,6 +56,7 @@ function main()
     Context() do ctx
         init_model_parallel!(ctx)
         copies = group(ctx, :data)
+        size(copies) <= batch || error("expected at most $batch ranks, got $(size(copies))")
         model = make_model(ctx)
         optimizer = sgd(Ddp(model; reduce = :avg); learning_rate = 0.05)
         share = batch ÷ size(copies)
