@@ -1,5 +1,7 @@
 /* Fine-tunes a model of a Hugging Face directory and writes one that Hugging Face's libraries load:
- * weights under their names, and config.json, tokenizer and other files as they were.
+ * weights under their names, and config.json, tokenizer and other files beside it as they were.
+ * Directories, and names with a dot in front, such as .git and onnx/, stay behind: what they have
+ * is of the weights that were.
  *
  *   finetune_hf --model gpt2/ --ids corpus.u16 --out gpt2-tuned/ --tp 2
  *
@@ -248,7 +250,9 @@ int main(int argc, char** argv) {
   if (!read_arguments(&a, argc, argv)) {
     fputs(
         "usage: finetune_hf --model DIR --out DIR (--ids FILE | --text FILE) [--tp N] [--dp N]\n"
-        "  [--steps N] [--batch N] [--seq N] [--lr X]\n",
+        "  [--steps N] [--batch N] [--seq N] [--lr X]\n"
+        "--out gets the weights, and copies of the other files of --model, but no directories and\n"
+        "no names with a dot in front.\n",
         stderr);
     return 2;
   }

@@ -49,11 +49,13 @@ if not again[0] < first[0] - 0.5:
 print(f"{name}: {first[0]} to {first[-1]}, read again {again[0]}")
 PY
 done
-# Directories within it are left out, also where reading it does not tell which entries are directories.
+# Directories within it, and names with a dot in front, are left out, as the usage says, also where reading it does
+# not tell which entries are directories.
 mkdir "$work/gpt2_tiny/runs"
+echo "*.safetensors filter=lfs" > "$work/gpt2_tiny/.gitattributes"
 cc -shared -fPIC "$1/tests/scripts/no_entry_types.c" -o "$work/no_entry_types.so" -ldl
 LD_PRELOAD=$work/no_entry_types.so tune "$work/gpt2_tiny" "$work/gpt2_tiny-4" --text "$work/text" --tp 1 --steps 1
-[[ -e $work/gpt2_tiny-4/tokenizer.json && ! -e $work/gpt2_tiny-4/runs ]]
+[[ -e $work/gpt2_tiny-4/tokenizer.json && ! -e $work/gpt2_tiny-4/runs && ! -e $work/gpt2_tiny-4/.gitattributes ]]
 # The directory and its parents are made before the first step; one that cannot be made fails there.
 tune "$work/gpt2_tiny" "$work/new/parents/out" --text "$work/text" --steps 1
 [[ -e $work/new/parents/out/model.safetensors ]]
@@ -73,6 +75,8 @@ grep -q "cannot write $work/kept/tokenizer.json: Is a directory" "$work/log" || 
 [[ -s $work/kept/model.safetensors ]]
 if "$program" --model "$work/gpt2_tiny" --text "$work/text" > "$work/log" 2>&1; then echo "ran without --out"; exit 1; fi
 grep -q "^usage: finetune_hf" "$work/log"
+[[ $(tr '\n' ' ' < "$work/log") == *"other files of --model, but no directories and no names with a dot in front"* ]] ||
+  { cat "$work/log"; exit 1; }
 # Ranks and steps are whole, and one token has no next one to learn.
 for wrong in "--tp 0.5" "--steps 1.5" "--seq 1"; do
   read -ra options <<< "$wrong"

@@ -1,6 +1,7 @@
 """Fine-tunes a model of a Hugging Face directory and writes one that Hugging Face's libraries load:
-weights under their names, and config.json, tokenizer and other files as they were. It is
-examples/c/finetune_hf.c in Python, with the same losses.
+weights under their names, and config.json, tokenizer and other files as they were, but no
+directories and no names with a dot in front. It is examples/c/finetune_hf.c in Python, with the
+same losses.
 
     python3 finetune_hf.py --model gpt2/ --ids corpus.u16 --out gpt2-tuned/ --tp 2
 
@@ -39,7 +40,9 @@ def write_directory(ctx, model, source, out):
 
 
 def main():
-    a = read_options("Fine-tunes a model of a Hugging Face directory.",
+    a = read_options("Fine-tunes a model of a Hugging Face directory. --out gets the weights, and "
+                     "copies of the other files of --model, but no directories and no names with "
+                     "a dot in front.",
                      {"tp": 1, "dp": 1, "steps": 20, "batch": 4, "seq": 32, "lr": 1e-4},
                      ("model", "out", "ids", "text"))
     if not (a.model and a.out and (a.ids or a.text)):

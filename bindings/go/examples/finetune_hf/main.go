@@ -1,6 +1,6 @@
 // Fine-tunes a model of a Hugging Face directory and writes one that Hugging Face's libraries load:
-// weights under their names, and config.json, tokenizer and other files as they were. It is
-// examples/c/finetune_hf.c in Go, with the same losses.
+// weights under their names, and config.json, tokenizer and other files as they were, but no directories
+// and no names with a dot in front. It is examples/c/finetune_hf.c in Go, with the same losses.
 //
 //	./finetune_hf -model gpt2/ -ids corpus.u16 -out gpt2-tuned/ -tp 2
 //
@@ -22,8 +22,9 @@ import (
 )
 
 var (
-	source   = flag.String("model", "", "Hugging Face directory to start from")
-	out      = flag.String("out", "", "directory for the model that comes of it")
+	source = flag.String("model", "", "Hugging Face directory to start from")
+	out    = flag.String("out", "", "directory for the new weights and the other files of -model, but no directories\n"+
+		"and no names with a dot in front")
 	idsPath  = flag.String("ids", "", "file of 16-bit ids to train on")
 	textPath = flag.String("text", "", "file to train on byte by byte")
 	tp       = flag.Int("tp", 1, "tensor-parallel ranks")

@@ -1,6 +1,7 @@
 # Fine-tunes a model of a Hugging Face directory and writes one that Hugging Face's libraries load:
-# weights under their names, and config.json, tokenizer and other files as they were. It is
-# examples/c/finetune_hf.c in Julia, with the same losses.
+# weights under their names, and config.json, tokenizer and other files as they were, but no
+# directories and no names with a dot in front. It is examples/c/finetune_hf.c in Julia, with the
+# same losses.
 #
 #   julia --project=. examples/finetune_hf.jl --model gpt2/ --ids corpus.u16 --out gpt2-tuned/ --tp 2
 #

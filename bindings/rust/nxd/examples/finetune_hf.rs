@@ -1,6 +1,7 @@
 //! Fine-tunes a model of a Hugging Face directory and writes one that Hugging Face's libraries load:
-//! weights under their names, and config.json, tokenizer and other files as they were. It is
-//! examples/c/finetune_hf.c in Rust, with the same losses.
+//! weights under their names, and config.json, tokenizer and other files as they were, but no
+//! directories and no names with a dot in front. It is examples/c/finetune_hf.c in Rust, with the
+//! same losses.
 //!
 //!     cargo run --release --example finetune_hf -- --model gpt2/ --ids corpus.u16 --out tuned/ --tp 2
 //!
