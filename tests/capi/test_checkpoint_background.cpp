@@ -340,6 +340,41 @@ void bad_calls(void**) {
   });
 }
 
+// A file of the caller's is no snapshot's to replace: all ranks hear of it before any is written,
+// and it may leave.
+void own_files_of_snapshots_names(void**) {
+  const TempDir directory;
+  on_ranks<int>(2, [&](nxd_context_t* ctx, int rank, int) {
+    nxd_group_t* world = nullptr;
+    NXD_TEST_OK(nxd_context_get_world_group(ctx, &world));
+    Trained trained(ctx, 1);
+    trained.train(rank, 1);
+    Checkpoint checkpoint = begin(ctx, directory.path(), 1);
+    NXD_TEST_OK(nxd_optimizer_snapshot(trained.optimizer.get(), checkpoint.get(), kState));
+    const std::string beside = path_in(checkpoint, "optimizer.share-notes.safetensors");
+    if (rank == 1) std::ofstream(beside) << "notes";
+    for (const char* name : {kState, "optimizer.safetensors.shares.json",
+                             "optimizer.share-00002-of-00002.safetensors"}) {
+      const std::string own = path_in(checkpoint, name);
+      if (rank == 1) std::ofstream(own) << "own";
+      NXD_TEST_OK(nxd_barrier(world));
+      const std::string told = "would replace a file of the caller's, \"" + std::string(name);
+      NXD_TEST_REFUSED(nxd_checkpoint_publish_async(checkpoint.get(), 0),
+                       NXD_ERROR_INVALID_ARGUMENT, told.c_str());
+      NXD_TEST_REFUSED(nxd_checkpoint_publish(checkpoint.get(), 0), NXD_ERROR_INVALID_ARGUMENT,
+                       told.c_str());
+      NXD_TEST_CHECK(read(own) == "own");
+      NXD_TEST_OK(nxd_barrier(world));
+      if (rank == 1) fs::remove(own);
+      NXD_TEST_OK(nxd_barrier(world));
+    }
+    NXD_TEST_OK(nxd_checkpoint_publish(checkpoint.get(), 0));
+    NXD_TEST_CHECK(read(path_in(checkpoint, "optimizer.share-notes.safetensors")) == "notes");
+    NXD_TEST_CHECK(newest_step(ctx, directory.path()) == 1);
+    return 0;
+  });
+}
+
 const Shapes kSmall = {{16, 8}, {5}};
 
 // A job that saves in the background without end, from a step on, keeping two.
@@ -432,10 +467,15 @@ void takes_memory_late(void**) {
 
 int main() {
   const CMUnitTest tests[] = {
-      cmocka_unit_test(takes_memory_late), cmocka_unit_test(killed_while_saving),
-      cmocka_unit_test(goes_on_meanwhile), cmocka_unit_test(next_one_waits),
-      cmocka_unit_test(context_destroyed), cmocka_unit_test(full_disk),
-      cmocka_unit_test(lost_peer),         cmocka_unit_test(bad_calls),
+      cmocka_unit_test(takes_memory_late),
+      cmocka_unit_test(killed_while_saving),
+      cmocka_unit_test(goes_on_meanwhile),
+      cmocka_unit_test(next_one_waits),
+      cmocka_unit_test(context_destroyed),
+      cmocka_unit_test(full_disk),
+      cmocka_unit_test(lost_peer),
+      cmocka_unit_test(bad_calls),
+      cmocka_unit_test(own_files_of_snapshots_names),
   };
   return cmocka_run_group_tests(tests, nullptr, nullptr);
 }

@@ -12,6 +12,7 @@
 #include "core/base/printable.h"
 #include "core/checkpoint/file.h"
 #include "core/checkpoint/share_index.h"
+#include "core/checkpoint/share_write.h"
 
 namespace nxd {
 namespace {
@@ -328,6 +329,17 @@ void Checkpoint::describe_files(ProcessGroup& group, const std::vector<Checkpoin
   for (const auto& entry : files) manifest_.files.push_back(entry.second);
 }
 
+// Before any snapshot is written, a file that has the name of one is the caller's.
+void Checkpoint::check_names_of_snapshots() const {
+  for (const std::string& file : entries_of(current_path())) {
+    for (const auto& [name, snapshot] : snapshots_) {
+      check_argument(!is_name_of_shares(file, name), "name: the snapshot \"", printable(name),
+                     "\" would replace a file of the caller's, \"", printable(file), "\" in ",
+                     current_path());
+    }
+  }
+}
+
 // Ranks settle on the program's thread in what they differ, and what the program may change next.
 void Checkpoint::agree_to_publish(int keep_last, bool in_background, const Outcome& given) {
   context_->background().wait("nxd_checkpoint_publish");
@@ -338,6 +350,7 @@ void Checkpoint::agree_to_publish(int keep_last, bool in_background, const Outco
     check_argument(keep_last >= 0, "keep_last: expected 0 or more, got ", keep_last);
     check_state(is_writing_ || !is_durable_,
                 "checkpoint: it is published already, or was opened to be read");
+    if (is_first() && is_writing_ && !were_snapshots_written_) check_names_of_snapshots();
   });
   agree({&world()}, proposal);
   if (!is_writing_) return publishing_.reset();
@@ -363,6 +376,7 @@ void Checkpoint::complete(ProcessGroup& group, int keep_last, const Outcome& giv
 }
 
 void Checkpoint::place(ProcessGroup& group) {
+  were_snapshots_written_ = true;
   std::vector<CheckpointFile> written;
   for (const auto& entry : snapshots_) {
     on_all(group, [&] {

@@ -77,6 +77,7 @@ class Checkpoint {
   std::string current_path() const;
   void check_settled() const;
   const Work& published_work() const;
+  void check_names_of_snapshots() const;
   void agree_to_publish(int keep_last, bool in_background, const Outcome& given);
   void complete(ProcessGroup& group, int keep_last, const Outcome& given);
   void place(ProcessGroup& group);
@@ -96,6 +97,7 @@ class Checkpoint {
   CheckpointManifest manifest_;
   bool has_random_state_ = false;
   std::vector<std::pair<std::string, std::unique_ptr<Snapshot>>> snapshots_;  // until published
+  bool were_snapshots_written_ = false;  // or some, by an attempt to publish that failed
   // The last attempt in the background. All of the above is its own until it is done.
   std::shared_ptr<Work> publishing_;
   bool was_heard_ = false;  // how that attempt ended

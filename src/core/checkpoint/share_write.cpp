@@ -1,6 +1,7 @@
 #include "core/checkpoint/share_write.h"
 
 #include <algorithm>
+#include <cstdio>
 #include <iomanip>
 #include <set>
 #include <string_view>
@@ -158,6 +159,15 @@ std::string share_name(std::string_view name, size_t index, size_t count) {
   const std::string_view ending = name.ends_with(kShareEnding) ? kShareEnding : "";
   return text(name.substr(0, name.size() - ending.size()), ".share-", std::setfill('0'),
               std::setw(5), index + 1, "-of-", std::setw(5), count, ending);
+}
+
+// One of them, among however many.
+bool is_share_of(const std::string& file, std::string_view name) {
+  const size_t at = file.rfind(".share-");
+  size_t index = 0, count = 0;
+  return at != std::string::npos &&
+         std::sscanf(file.c_str() + at, ".share-%zu-of-%zu", &index, &count) == 2 && index > 0 &&
+         share_name(name, index - 1, count) == file;
 }
 
 // Who writes what: known to every rank, and the same on all.
@@ -331,6 +341,10 @@ std::vector<CheckpointFile> write_shares(const std::string& path, const ShareGro
     if (rank == 0) write_index(index_path, index);
   }));
   return files;
+}
+
+bool is_name_of_shares(const std::string& file, const std::string& name) {
+  return file == name || file == name + std::string(kShareIndexEnding) || is_share_of(file, name);
 }
 
 }  // namespace nxd

@@ -39,4 +39,8 @@ std::vector<CheckpointFile> write_shares(const std::string& path, const ShareGro
                                          const std::vector<TensorShare>& shares,
                                          const std::map<std::string, std::string>& metadata);
 
+// True if write_shares may give a file this name, for a path that ends with name: that of the file
+// itself, of an index, or of a rank's share, among however many.
+bool is_name_of_shares(const std::string& file, const std::string& name);
+
 }  // namespace nxd
