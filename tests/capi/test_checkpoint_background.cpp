@@ -340,6 +340,33 @@ void bad_calls(void**) {
   });
 }
 
+// One whose job was killed while it gave the name to another of the same step.
+void one_that_was_put_aside(void**) {
+  const TempDir directory;
+  const std::string& root = directory.path();
+  on_ranks<int>(2, [&](nxd_context_t* ctx, int rank, int) {
+    nxd_group_t* world = nullptr;
+    NXD_TEST_OK(nxd_context_get_world_group(ctx, &world));
+    Trained trained(ctx, 1);
+    for (const int64_t step : {1, 2}) {
+      trained.train(rank, 1);
+      const Checkpoint checkpoint = begin(ctx, root, step);
+      NXD_TEST_OK(nxd_optimizer_snapshot(trained.optimizer.get(), checkpoint.get(), kState));
+      NXD_TEST_OK(nxd_checkpoint_publish(checkpoint.get(), 0));
+    }
+    NXD_TEST_OK(nxd_barrier(world));
+    const std::string published = root + "/step-000000000002";
+    if (rank == 0) fs::rename(published, published + ".aside");
+    NXD_TEST_OK(nxd_barrier(world));
+    NXD_TEST_CHECK(newest_step(ctx, root) == 2);
+    nxd_checkpoint_t* out = nullptr;
+    if (!NXD_TEST_OK(nxd_checkpoint_open(ctx, root.c_str(), 2, 1, &out))) return 0;
+    const Checkpoint opened(out);
+    NXD_TEST_OK(nxd_optimizer_load(trained.optimizer.get(), path_in(opened, kState).c_str()));
+    return 0;
+  });
+}
+
 // A file of the caller's is no snapshot's to replace: all ranks hear of it before any is written,
 // and it may leave.
 void own_files_of_snapshots_names(void**) {
@@ -476,6 +503,7 @@ int main() {
       cmocka_unit_test(lost_peer),
       cmocka_unit_test(bad_calls),
       cmocka_unit_test(own_files_of_snapshots_names),
+      cmocka_unit_test(one_that_was_put_aside),
   };
   return cmocka_run_group_tests(tests, nullptr, nullptr);
 }

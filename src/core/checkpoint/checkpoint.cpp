@@ -181,7 +181,7 @@ Checkpoint::~Checkpoint() {
 }
 
 std::string Checkpoint::current_path() const {
-  return is_writing_ ? directory_.partial_path(step()) : directory_.published_path(step());
+  return is_writing_ ? directory_.partial_path(step()) : directory_.path_of(step());
 }
 
 // The rank's own calls do not wait for the background: they would, on this rank alone.

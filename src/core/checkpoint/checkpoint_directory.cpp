@@ -34,6 +34,12 @@ std::optional<int64_t> step_of(std::string_view name) {
   return name_of(step) == name ? std::optional(step) : std::nullopt;
 }
 
+// The step of one that a killed job took the name of, to give it to another of the same step.
+std::optional<int64_t> step_put_aside(std::string_view name) {
+  if (!name.ends_with(kAside)) return std::nullopt;
+  return step_of(name.substr(0, name.size() - kAside.size()));
+}
+
 // A name that a killed job leaves behind: a step's, with one of these around it.
 bool is_leftover(std::string_view entry) {
   const auto is_step_between = [entry](std::string_view begin, std::string_view end) {
@@ -41,8 +47,7 @@ bool is_leftover(std::string_view entry) {
            entry.size() > begin.size() + end.size() &&
            step_of(entry.substr(begin.size(), entry.size() - begin.size() - end.size()));
   };
-  return is_step_between(".", kPartial) || is_step_between(".", kRemoved) ||
-         is_step_between("", kAside);
+  return is_step_between(".", kPartial) || is_step_between(".", kRemoved) || step_put_aside(entry);
 }
 
 // Removes a leftover, but for a published step whose place no other took: that has its name again.
@@ -69,6 +74,11 @@ std::string CheckpointDirectory::published_path(int64_t step) const {
   return root_ + "/" + name_of(step);
 }
 
+std::string CheckpointDirectory::path_of(int64_t step) const {
+  const std::string published = published_path(step), aside = published + std::string(kAside);
+  return !has_entry(published) && has_entry(aside) ? aside : published;
+}
+
 std::string CheckpointDirectory::partial_path(int64_t step) const {
   return root_ + "/." + name_of(step) + std::string(kPartial);
 }
@@ -82,14 +92,16 @@ std::vector<int64_t> CheckpointDirectory::steps() const {
   // One that cannot be looked at may have some: a run would start anew in spite of them.
   if (!leads_anywhere(root_)) return steps;
   for (const std::string& entry : entries_of(root_)) {
-    if (const auto step = step_of(entry)) steps.push_back(*step);
+    const auto step = step_of(entry), aside = step_put_aside(entry);
+    if (step || aside) steps.push_back(step ? *step : *aside);
   }
   std::sort(steps.rbegin(), steps.rend());
+  steps.erase(std::unique(steps.begin(), steps.end()), steps.end());
   return steps;
 }
 
 std::string CheckpointDirectory::manifest_text_of(int64_t step) const {
-  const std::string path = published_path(step) + "/" + kManifestName;
+  const std::string path = path_of(step) + "/" + kManifestName;
   std::string content = read_text(path, kManifestLimit);
   const CheckpointManifest manifest = parse_manifest(content, path);
   if (manifest.step != step) {
@@ -100,7 +112,7 @@ std::string CheckpointDirectory::manifest_text_of(int64_t step) const {
 
 void CheckpointDirectory::check_sizes(int64_t step, const CheckpointManifest& manifest) const {
   for (const CheckpointFile& file : manifest.files) {
-    const std::string path = published_path(step) + "/" + file.name;
+    const std::string path = path_of(step) + "/" + file.name;
     if (!is_regular_file(path)) {
       fail(NXD_ERROR_CORRUPT, path, ": expected a file, as its manifest has it");
     }
@@ -115,7 +127,7 @@ void CheckpointDirectory::check_sizes(int64_t step, const CheckpointManifest& ma
 // one in its place would go unnoticed.
 bool CheckpointDirectory::is_complete(int64_t step) const {
   try {
-    const std::string path = published_path(step) + "/" + kManifestName;
+    const std::string path = path_of(step) + "/" + kManifestName;
     if (!is_regular_file(path)) fail(NXD_ERROR_CORRUPT, path, ": expected a file");
     check_sizes(step, parse_manifest(manifest_text_of(step), path));
     return true;
@@ -177,8 +189,8 @@ void CheckpointDirectory::make_durable(int64_t step) const {
 }
 
 void CheckpointDirectory::remove_published(int64_t step) const {
-  const std::string doomed = removed_path(step);
-  remove_tree(try_rename(published_path(step), doomed) ? doomed : published_path(step));
+  const std::string path = path_of(step), doomed = removed_path(step);
+  remove_tree(try_rename(path, doomed) ? doomed : path);
 }
 
 void CheckpointDirectory::prune(int64_t published, int keep_last) const noexcept {

@@ -16,6 +16,7 @@ namespace nxd {
 //     ROOT/step-000000000020/                   published: complete, for it has its manifest
 //     ROOT/.step-000000000030.partial/          being written, or left by a job that ended
 //     ROOT/.step-000000000010.removed/          being removed, or left so
+//     ROOT/step-000000000020.aside/             published, and to be replaced (try_exchange)
 //
 // A checkpoint gets its name only when all of it is on the disk, and loses the name before any of
 // it is removed. So whenever a job is killed, what has a name is whole.
@@ -28,6 +29,8 @@ class CheckpointDirectory {
   const std::string& root() const { return root_; }
   std::string published_path(int64_t step) const;
   std::string partial_path(int64_t step) const;
+  // Where a published one is read: a job that ended may have left it aside, with none in its place.
+  std::string path_of(int64_t step) const;
 
   // Steps that a name of the directory says are published, the newest first.
   std::vector<int64_t> steps() const;

@@ -322,12 +322,18 @@ void one_that_was_put_aside(void**) {
   const CheckpointDirectory directory(dir.path() + "/run");
   save(directory, 5, "old");
   const std::string aside = directory.published_path(5) + std::string(nxd::kAside);
+  save(directory, 4, "older");
   fs::rename(directory.published_path(5), aside);
+  assert_true(directory.steps() == (std::vector<int64_t>{5, 4}));
+  assert_true(directory.newest() == 5);
+  assert_string_equal(read(directory.path_of(5) + kFile).c_str(), "old");
   static_cast<void>(directory.begin(6));
   assert_true(directory.newest() == 5);
   assert_false(fs::exists(aside));
   // Where the new one had come to its place the old one is gone.
   fs::create_directories(aside);
+  assert_true(directory.steps() == (std::vector<int64_t>{5, 4}));
+  assert_true(directory.newest() == 5);
   static_cast<void>(write(directory, 5, "new"));
   assert_false(fs::exists(aside));
   assert_string_equal(read(directory.published_path(5) + kFile).c_str(), "old");
