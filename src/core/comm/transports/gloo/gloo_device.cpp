@@ -1,10 +1,13 @@
 #include "core/comm/transports/gloo/gloo_device.h"
 
+#include <fcntl.h>
 #include <gloo/transport/tcp/device.h>
 #include <gloo/transport/tcp/loop.h>
 #include <netdb.h>
+#include <sys/eventfd.h>
 #include <sys/socket.h>
 
+#include <cerrno>
 #include <cstring>
 #include <new>
 #include <type_traits>
@@ -14,6 +17,7 @@
 #include "core/base/error.h"
 #include "core/comm/net/silenced_listener.h"
 #include "core/comm/net/socket.h"
+#include "core/comm/transports/gloo/epoll_of.h"
 
 namespace nxd {
 namespace {
@@ -34,9 +38,20 @@ class QuietDevice final : public Device {
   explicit QuietDevice(const gloo::transport::tcp::attr& attributes, More... more)
       : Device(attributes, more...) {
     stop_listening(*this);
+    close_on_exec();
   }
 
  private:
+  // Gloo makes its event loop's descriptor without the flag: programs that this process starts
+  // would have it, too. The loop is the one that watches a descriptor of ours for a moment.
+  void close_on_exec() {
+    static NoEvents no_events;
+    const Fd watched(::eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC));
+    if (!watched) fail(NXD_ERROR_IO, "cannot make an event descriptor: ", std::strerror(errno));
+    registerDescriptor(watched.get(), 0, &no_events);
+    const int loop = epoll_of(watched.get());
+    if (loop >= 0) static_cast<void>(::fcntl(loop, F_SETFD, FD_CLOEXEC));
+  }
   // The device expects its descriptor in the event loop when it closes it.
   template <class Any>
   static void stop_listening(Any& device) {
