@@ -11,7 +11,7 @@
 namespace nxd {
 namespace {
 
-constexpr int kWriteTag = 0;
+constexpr int kWriteTag = 0, kReadyTag = 1;
 
 int rank_in(const ProcessGroup* group) { return group ? group->rank() : 0; }
 
@@ -86,25 +86,43 @@ size_t elements_of(const TensorEntry& entry) {
 // Hands tensors from the stages to the first one.
 class Handover {
  public:
-  explicit Handover(ProcessGroup* pipeline) : pipeline_(pipeline) {}
+  Handover(ProcessGroup* pipeline, int world_rank) : pipeline_(pipeline), world_rank_(world_rank) {}
 
-  // The tensor's data on the first stage's rank; on others null, once they are sent.
-  const void* pass(const TensorEntry& entry, int stage, const void* data) {
+  // The tensor's data on the first stage's rank; on others null, once they are sent. The outcome,
+  // by which this rank has the data, becomes that of having room for them.
+  const void* pass(const TensorEntry& entry, int stage, const void* data, Outcome& outcome) {
     const int own = rank_in(pipeline_);
     if (stage == 0 || elements_of(entry) == 0) return data;
-    if (own != 0 && own != stage) return nullptr;
-    if (own == stage) {
-      pipeline_->run(Call::send_to(data, elements_of(entry), entry.dtype, 0, kWriteTag));
-      return nullptr;
-    }
-    room_.resize(std::max(room_.size(), elements_of(entry) * dtype_size(entry.dtype)));
-    pipeline_->run(
-        Call::receive_from(room_.data(), elements_of(entry), entry.dtype, stage, kWriteTag));
+    if (own == stage) send(entry, data);
+    if (own == 0) outcome = Outcome::of(world_rank_, [&] { make_room(entry); });
+    if (own != 0 || !receive(entry, stage, outcome.good())) return nullptr;
     return room_.data();
   }
 
  private:
+  // Data go from a rank that has them to one that has room.
+  void send(const TensorEntry& entry, const void* data) {
+    int32_t has_data = data ? 1 : 0, has_room = 0;
+    pipeline_->run(Call::send_to(&has_data, 1, NXD_DTYPE_I32, 0, kReadyTag));
+    pipeline_->run(Call::receive_from(&has_room, 1, NXD_DTYPE_I32, 0, kReadyTag));
+    if (!has_data || !has_room) return;
+    pipeline_->run(Call::send_to(data, elements_of(entry), entry.dtype, 0, kWriteTag));
+  }
+  bool receive(const TensorEntry& entry, int stage, bool is_ready) {
+    int32_t has_data = 0, has_room = is_ready ? 1 : 0;
+    pipeline_->run(Call::receive_from(&has_data, 1, NXD_DTYPE_I32, stage, kReadyTag));
+    pipeline_->run(Call::send_to(&has_room, 1, NXD_DTYPE_I32, stage, kReadyTag));
+    if (!has_data || !has_room) return false;
+    pipeline_->run(
+        Call::receive_from(room_.data(), elements_of(entry), entry.dtype, stage, kWriteTag));
+    return true;
+  }
+  void make_room(const TensorEntry& entry) {
+    room_.resize(std::max(room_.size(), elements_of(entry) * dtype_size(entry.dtype)));
+  }
+
   ProcessGroup* pipeline_;
+  int world_rank_;
   std::vector<char> room_;
 };
 
@@ -121,22 +139,30 @@ void write_collective(const std::string& path, const WriterGroups& writers,
   std::map<std::string, const StageTensor*> own;
   for (const StageTensor& tensor : tensors) own[tensor.entry.name] = &tensor;
 
-  Outcome outcome;
+  Outcome outcome, gathered;  // of writing, on the rank that does; of having what is to be written
   const auto attempt = [&](const std::function<void()>& work) {
-    if (writes && outcome.good()) outcome = Outcome::of(writers.world_rank, work);
+    if (writes && outcome.good() && gathered.good())
+      outcome = Outcome::of(writers.world_rank, work);
   };
   std::optional<SafetensorsWriter> writer;
   attempt([&] { writer.emplace(path, contents.entries, contents.metadata); });
-  Handover handover(writers.pipeline);
+  Handover handover(writers.pipeline, writers.world_rank);
   for (const size_t index : SafetensorsWriter::order(contents.entries)) {
     const TensorEntry& entry = contents.entries[index];
     const int stage = contents.stages[index];
-    const void* data = stage == own_stage ? own.at(entry.name)->gather() : nullptr;
-    if (!passes_on) continue;
-    data = handover.pass(entry, stage, data);
-    // Peers send their data also when no rank can write them any more.
-    attempt([&] { writer->write(data); });
+    const void* data = nullptr;
+    // Peers gather and send their data also when no rank can write them any more.
+    Outcome of_tensor = Outcome::of(writers.world_rank, [&] {
+      if (stage == own_stage) data = own.at(entry.name)->gather();
+    });
+    if (passes_on) data = handover.pass(entry, stage, data, of_tensor);
+    if (gathered.good()) gathered = std::move(of_tensor);
+    attempt([&] {
+      if (data || elements_of(entry) == 0) writer->write(data);
+    });
   }
+  agree({writers.pipeline, writers.tensor, writers.data},
+        Proposal(writers.world_rank).attempt([&] { gathered.rethrow(); }));
   attempt([&] { writer->commit(); });
   if (passes_on && writers.pipeline) outcome.share(*writers.pipeline);
   if (first_copy && writers.tensor) outcome.share(*writers.tensor);

@@ -24,7 +24,8 @@ struct WriterGroups {
 struct StageTensor {
   TensorEntry entry;
   // Puts the whole together, called on all ranks of the stage at the same point, and gives where it
-  // lies until the next call; where it need not lie on this rank, null.
+  // lies until the next call; where it need not lie on this rank, null. Called for every tensor,
+  // also after one for which it failed: a rank that fails leaves no peer in a collective of it.
   std::function<const void*()> gather;
 };
 

@@ -1,5 +1,6 @@
 #include "core/optim/data_parallel.h"
 
+#include <functional>
 #include <vector>
 
 #include "core/base/hash.h"
@@ -90,10 +91,15 @@ void DataParallel::make_parts(const DataParallelOptions& options, bool gradient_
   of_reducer.scatter = options.zero_stage == 1;
   of_reducer.overlap = options.overlap;
   of_reducer.bucket_views = gradient_views;
-  reducer_ = std::make_shared<GradientReducer>(source_, of_reducer);
-  if (options.zero_stage == 1) {
-    gather_ = std::make_shared<ParameterGather>(source_, reducer_->plan(), value_views);
-  }
+  // They take memory as large as the gradients, and as the values.
+  const auto make_together = [&](const std::function<void()>& make) {
+    const OptimizerGroups& groups = source_->groups();
+    agree({groups.data.get()}, Proposal(groups.world_rank).attempt(make));
+  };
+  make_together([&] { reducer_ = std::make_shared<GradientReducer>(source_, of_reducer); });
+  if (options.zero_stage != 1) return;
+  make_together(
+      [&] { gather_ = std::make_shared<ParameterGather>(source_, reducer_->plan(), value_views); });
 }
 
 void DataParallel::broadcast_values(const DataParallelOptions& options) {

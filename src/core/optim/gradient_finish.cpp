@@ -11,6 +11,7 @@
 #include "core/base/hash.h"
 #include "core/base/profiler.h"
 #include "core/comm/exchanged_buffer.h"
+#include "core/comm/take_for_call.h"
 #include "core/kernels/elementwise.h"
 #include "core/optim/gradient_norm.h"
 #include "core/optim/step_outcome.h"
@@ -99,7 +100,8 @@ void sum_together(ProcessGroup& group, const std::vector<GradientSpan>& spans) {
     group.run(Call::all_reduce(data, data, bytes / dtype_size(dtype), dtype, NXD_REDUCE_SUM));
     return;
   }
-  const ExchangedBuffer buffer(group, bytes);
+  ExchangedBuffer buffer;
+  take_for_call(&group, "all_reduce", [&] { buffer = ExchangedBuffer(group, bytes); });
   char* at = buffer.data();
   for (const GradientSpan& span : spans) {
     std::memcpy(at, span.data, span.bytes());

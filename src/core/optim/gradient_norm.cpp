@@ -5,6 +5,7 @@
 #include <limits>
 #include <vector>
 
+#include "core/comm/take_for_call.h"
 #include "core/kernels/abs_sum.h"
 #include "core/kernels/optimizer_kernels.h"
 
@@ -15,7 +16,9 @@ namespace {
 // other, each in rank order. Ranks of a layout are no sums of steps along its axes: on some
 // platforms tensor-parallel groups are rings.
 double norm_over_world(const OptimizerGroups& groups, bool over_data, double own, double type) {
-  std::vector<double> parts(static_cast<size_t>(groups.world->size()));
+  std::vector<double> parts;
+  take_for_call(groups.world.get(), "all_gather",
+                [&] { parts.resize(static_cast<size_t>(groups.world->size())); });
   groups.world->run(Call::all_gather(&own, parts.data(), 1, NXD_DTYPE_F64));
   const int tensor = groups.tensor->size(), data = groups.data->size();
   const int first_copy = over_data ? 0 : groups.data->rank();

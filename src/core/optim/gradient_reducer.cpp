@@ -23,6 +23,7 @@
 
 #include "core/base/dtype.h"
 #include "core/base/hash.h"
+#include "core/comm/take_for_call.h"
 #include "core/kernels/parallel.h"
 #include "core/optim/step_outcome.h"
 
@@ -296,8 +297,11 @@ const std::vector<char>& GradientReducer::wait(bool same_used_map) {
       return;
     }
     if (!options_.bucket_views) {
-      make_missing_gradients();
-      if (!alone()) make_buffers();
+      const bool is_reduced = !alone() && !plan_.buckets().empty();
+      take_for_call(is_reduced ? group_.get() : nullptr, "reduction of gradients", [&] {
+        make_missing_gradients();
+        if (is_reduced) make_buffers();
+      });
     }
     start_all_buckets();
     // Not before: an owner of gradients takes what lies in the bucket for one.

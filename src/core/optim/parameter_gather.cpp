@@ -22,6 +22,7 @@
 #include "core/base/profiler.h"
 #include "core/comm/exchanged_buffer.h"
 #include "core/comm/memory/arena.h"
+#include "core/comm/take_for_call.h"
 #include "core/kernels/copy.h"
 
 namespace nxd {
@@ -115,10 +116,12 @@ ParameterGather::ParameterGather(std::shared_ptr<ParameterSource> source, const 
   impl_->peer_copies.resize(buckets);
   if (bucket_views) {
     check_internal(impl_->group != nullptr, "values in buckets need a group");
-    for (size_t bucket = 0; bucket < buckets; ++bucket) {
-      impl_->buckets.emplace_back(*impl_->group, impl_->bucket_bytes(bucket));
-      std::memset(impl_->buckets[bucket].data(), 0, impl_->bucket_bytes(bucket));
-    }
+    take_for_call(impl_->group.get(), "all_gather", [&] {
+      for (size_t bucket = 0; bucket < buckets; ++bucket) {
+        impl_->buckets.emplace_back(*impl_->group, impl_->bucket_bytes(bucket));
+        std::memset(impl_->buckets[bucket].data(), 0, impl_->bucket_bytes(bucket));
+      }
+    });
   }
   if (impl_->alone()) return;
   if (bucket_views) {

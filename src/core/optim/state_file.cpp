@@ -15,6 +15,7 @@
 #include "core/checkpoint/collective_write.h"
 #include "core/checkpoint/safetensors.h"
 #include "core/checkpoint/share_write.h"
+#include "core/comm/take_for_call.h"
 #include "core/layout/shard_gather.h"
 
 namespace nxd {
@@ -87,15 +88,16 @@ std::map<std::string, std::string> metadata_of(const StateView& view,
 Block local_state(const StateView& view, size_t parameter, size_t index) {
   const ParameterInfo& info = view.parameters[parameter];
   const size_t element = element_size(info);
-  Block local = zeros(info.count(), element);
+  ProcessGroup* const data = view.sharded ? view.groups.data.get() : nullptr;
+  Block local;
+  take_for_call(data, "all_reduce", [&] { local = zeros(info.count(), element); });
   for (const Span& span : view.spans()) {
     if (span.parameter != parameter || span.updates == 0) continue;
     const Block& block = index < view.states.size() ? span.states[index] : span.master;
     std::memcpy(static_cast<char*>(local.get()) + static_cast<size_t>(span.begin) * element,
                 block.get(), static_cast<size_t>(span.count) * element);
   }
-  ProcessGroup* data = view.groups.data.get();
-  if (view.sharded && data && data->size() > 1) {
+  if (data && data->size() > 1) {
     // As integers, zeros add to nothing: as floats they would make +0 of a -0.
     const nxd_dtype_t bits = element == dtype_size(NXD_DTYPE_I64) ? NXD_DTYPE_I64 : NXD_DTYPE_I32;
     data->run(Call::all_reduce(local.get(), local.get(), static_cast<size_t>(info.count()), bits,
@@ -142,12 +144,20 @@ class StateShares {
   StateShares(const StateView& view, const std::vector<int64_t>& counts)
       : view_(view), counts_(counts) {
     if (!view.is_written()) return;
-    for (const Span& span : view.spans()) add_span(span);
+    attempt([&] {
+      for (const Span& span : view.spans()) add_span(span);
+    });
     for (size_t i = 0; i < view.parameters.size(); ++i) add_sorted(i);
   }
   const std::vector<TensorShare>& list() const { return list_; }
+  // Ranks go on after a failure, so that they meet in every collective.
+  const Outcome& outcome() const { return outcome_; }
 
  private:
+  void attempt(const std::function<void()>& work) {
+    Outcome outcome = Outcome::of(view_.groups.world_rank, work);
+    if (outcome_.good()) outcome_ = std::move(outcome);
+  }
   void add_span(const Span& span) {
     const ParameterInfo& info = view_.parameters[span.parameter];
     if (counts_[span.parameter] == 0 || !info.order.is_c()) return;
@@ -167,9 +177,11 @@ class StateShares {
     if (counts_[parameter] == 0 || info.order.is_c()) return;
     const std::vector<std::string> names = stored_states(info, view_.states, view_.has_masters);
     for (size_t s = 0; s < names.size(); ++s) {
-      Block& shard = own_.emplace_back(local_state(view_, parameter, s));
-      put_in_c_order(info, info.stored().local_shape(), shard);
-      add(info, names[s], 0, info.count(), shard);
+      attempt([&] {
+        Block& shard = own_.emplace_back(local_state(view_, parameter, s));
+        put_in_c_order(info, info.stored().local_shape(), shard);
+        add(info, names[s], 0, info.count(), shard);
+      });
     }
   }
   void add(const ParameterInfo& info, const std::string& state, int64_t begin, int64_t count,
@@ -186,6 +198,7 @@ class StateShares {
   const std::vector<int64_t>& counts_;
   std::vector<TensorShare> list_;
   std::deque<Block> own_;
+  Outcome outcome_;
 };
 
 int64_t parse(const SafetensorsReader& reader, const std::string& path, const std::string& key) {
@@ -256,6 +269,8 @@ std::vector<CheckpointFile> write_state_shares(const std::string& path, const St
   const std::vector<int64_t> counts = count_updates(view);
   const StateShares shares(view, counts);
   const OptimizerGroups& groups = view.groups;
+  agree({groups.tensor.get(), groups.data.get(), groups.pipeline.get()},
+        Proposal(groups.world_rank).attempt([&] { shares.outcome().rethrow(); }));
   return write_shares(
       path, {groups.tensor.get(), groups.data.get(), groups.pipeline.get(), groups.world_rank},
       shares.list(), metadata_of(view, counts));
@@ -279,9 +294,15 @@ void save_state(const char* path, const StateView& view, const std::function<voi
       const auto gather = [&, i, s, dtype]() -> const void* {
         if (!view.is_written()) return nullptr;
         const ShardSpec& shard = view.parameters[i].shard;
-        const Block local = local_state(view, i, s);
+        // A rank without its shard, too, has peers that come to the gathering.
+        ProcessGroup* const gathers =
+            first_copy && shard.dim() >= 0 ? groups.tensor.get() : nullptr;
+        Block local;
+        take_for_call(gathers, "all_gather", [&] {
+          local = local_state(view, i, s);
+          if (first_copy) full = zeros(shard.global_size(), dtype_size(dtype));
+        });
         if (!first_copy) return nullptr;
-        full = zeros(shard.global_size(), dtype_size(dtype));
         gather_shards(groups.tensor.get(), shard, dtype, local.get(), full.get());
         put_in_c_order(view.parameters[i], view.parameters[i].stored().shape(), full);
         return full.get();

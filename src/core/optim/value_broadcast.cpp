@@ -6,6 +6,7 @@
 #include "core/base/dtype.h"
 #include "core/base/profiler.h"
 #include "core/comm/exchanged_buffer.h"
+#include "core/comm/take_for_call.h"
 #include "core/optim/bucket_plan.h"
 
 namespace nxd {
@@ -44,7 +45,8 @@ void broadcast_values(ParameterSource& source, ProcessGroup& group) {
     if (bucket.items.size() == 1) continue;
     most = std::max(most, static_cast<size_t>(bucket.used) * dtype_size(bucket.dtype));
   }
-  const ExchangedBuffer buffer(group, most);
+  ExchangedBuffer buffer;
+  take_for_call(&group, "broadcast", [&] { buffer = ExchangedBuffer(group, most); });
   for (const BucketPlan::Bucket& bucket : plan.buckets()) {
     const bool direct = bucket.items.size() == 1;
     void* data = direct ? source.buffers(bucket.items[0].parameter).value

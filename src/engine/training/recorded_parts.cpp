@@ -14,6 +14,7 @@
 #include <cstring>
 #include <utility>
 
+#include "core/comm/take_for_call.h"
 #include "engine/device/recorder.h"
 #include "engine/ops/part_at.h"
 #include "engine/tensor/dtype_map.h"
@@ -57,7 +58,9 @@ DeviceValuePtr RecordedParts::scatter(const DeviceValuePtr& gradient, nxd_reduce
   call.exchanges = {exchange_over(group_, RecordedExchange::Kind::kReduceScatter, reduce)};
   call.function = [group = group_, part = part_, reduce](const std::vector<at::Tensor>& in) {
     const at::ScalarType dtype = in[0].scalar_type();
-    const at::Tensor out = exchanged_empty(*group, {part}, dtype);
+    at::Tensor out;
+    take_for_call(group.get(), "reduce_scatter",
+                  [&] { out = exchanged_empty(*group, {part}, dtype); });
     group->run({Operation::kReduceScatter, in[0].data_ptr(), out.data_ptr(),
                 static_cast<size_t>(part), to_nxd_dtype(dtype), reduce});
     return std::vector<at::Tensor>{out};
@@ -78,9 +81,13 @@ DeviceValuePtr RecordedParts::gather(const DeviceValuePtr& part,
   call.exchanges = {exchange_over(group_, RecordedExchange::Kind::kAllGather)};
   call.function = [group = group_, size = part_](const std::vector<at::Tensor>& in) {
     const at::ScalarType dtype = in[0].scalar_type();
-    const at::Tensor out = exchanged_empty(*group, {size * group->size()}, dtype);
-    group->run(Call::all_gather(in[0].contiguous().data_ptr(), out.data_ptr(),
-                                static_cast<size_t>(size), to_nxd_dtype(dtype)));
+    at::Tensor own, out;
+    take_for_call(group.get(), "all_gather", [&] {
+      own = in[0].contiguous();
+      out = exchanged_empty(*group, {size * group->size()}, dtype);
+    });
+    group->run(Call::all_gather(own.data_ptr(), out.data_ptr(), static_cast<size_t>(size),
+                                to_nxd_dtype(dtype)));
     return std::vector<at::Tensor>{out};
   };
   const DeviceValues parts = record_values(std::move(call), {part});

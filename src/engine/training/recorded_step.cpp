@@ -18,6 +18,7 @@
 #include <cstring>
 
 #include "core/base/dtype.h"
+#include "core/comm/take_for_call.h"
 #include "engine/device/device_copy.h"
 #include "engine/device/device_tensor.h"
 #include "engine/device/graph_rounding.h"
@@ -52,7 +53,9 @@ std::vector<at::Tensor> reduce_where_they_lie(ProcessGroup& group, nxd_reduce_t 
     group.run(Call::all_reduce(data, data, bytes / dtype_size(dtype), dtype, reduce));
     return tensors;
   }
-  const at::Tensor buffer = exchanged_empty(group, {static_cast<int64_t>(bytes)}, at::kByte);
+  at::Tensor buffer;
+  take_for_call(&group, "all_reduce",
+                [&] { buffer = exchanged_empty(group, {static_cast<int64_t>(bytes)}, at::kByte); });
   auto* const data = static_cast<char*>(buffer.data_ptr());
   char* at = data;
   for (const at::Tensor& tensor : tensors) {
@@ -156,7 +159,7 @@ struct RecordedBucket {
                                   const std::vector<at::Tensor>& gradients,
                                   const std::vector<BucketPlan::Segment>& wanted) const {
     const size_t element = c10::elementSize(dtype);
-    const at::Tensor buffer = exchanged_empty(*group, {size}, dtype).zero_();
+    const at::Tensor buffer = make_buffer("reduce_scatter", dtype);
     auto* const data = static_cast<char*>(buffer.data_ptr());
     for (size_t i = 0; i < all.size(); ++i) {
       if (gradients[i].defined()) {
@@ -178,7 +181,7 @@ struct RecordedBucket {
   std::vector<at::Tensor> gather(const std::vector<at::Tensor>& in) const {
     const at::ScalarType dtype = in.back().scalar_type();
     const size_t element = c10::elementSize(dtype);
-    const at::Tensor buffer = exchanged_empty(*group, {size}, dtype).zero_();
+    const at::Tensor buffer = make_buffer("all_gather", dtype);
     auto* const data = static_cast<char*>(buffer.data_ptr());
     for (size_t i = 0; i < own.size(); ++i) {
       copy_segment(own[i], data, in[i].contiguous(), 0, true);
@@ -190,6 +193,14 @@ struct RecordedBucket {
       copy_segment(all[i], data, out[i], all[i].parameter_offset, false);
     }
     return out;
+  }
+
+  // For the group's next call, of that name.
+  at::Tensor make_buffer(const char* operation, at::ScalarType dtype) const {
+    at::Tensor buffer;
+    take_for_call(group.get(), operation,
+                  [&] { buffer = exchanged_empty(*group, {size}, dtype).zero_(); });
+    return buffer;
   }
 
   std::shared_ptr<ProcessGroup> group;

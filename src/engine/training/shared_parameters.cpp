@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <map>
 
+#include "core/comm/take_for_call.h"
 #include "engine/autograd/gradients.h"
 #include "engine/device/device_tensor.h"
 #include "engine/module/module_tree.h"
@@ -114,7 +115,8 @@ void SharedParameters::synchronize() {
   for (const Shared& shared : shared_) {
     at::Tensor value = host_memory(shared.parameter->tensor(), "nxd::broadcast").detach();
     if (!shared.group || value.numel() == 0) continue;
-    at::Tensor dense = value.contiguous();
+    at::Tensor dense;
+    take_for_call(shared.group.get(), "broadcast", [&] { dense = value.contiguous(); });
     shared.group->run(Call::broadcast(dense.data_ptr(), static_cast<size_t>(dense.numel()),
                                       to_nxd_dtype(dense.scalar_type()), 0));
     if (!dense.is_same(value)) value.copy_(dense);
@@ -178,12 +180,14 @@ void SharedParameters::finish(const Shared& shared, bool has_valid_tokens) {
   at::Tensor& value = parameter.tensor();
   if (!value.requires_grad()) return;
   const bool wide = parameter.has_wide_gradient();
-  at::Tensor total = sum(shared);
-  if (shared.group) {
+  at::Tensor total;
+  take_for_call(shared.group.get(), "all_reduce", [&] {
+    total = sum(shared);
+    if (!shared.group) return;
     const at::ScalarType dtype = wide ? at::kFloat : value.scalar_type();
     total = total.defined() ? total.contiguous() : at::zeros_like(value.detach(), dtype);
-    all_reduce_in_place(*shared.group, total);
-  }
+  });
+  if (shared.group) all_reduce_in_place(*shared.group, total);
   if (!total.defined() || !has_valid_tokens) return;
   at::Tensor& grad = wide ? parameter.main_grad() : value.mutable_grad();
   if (grad.defined()) {

@@ -1,0 +1,185 @@
+// One rank whose memory is bounded (nxd_memory_set_cap) makes a ddp, saves an optimizer's state and
+// publishes a snapshot of it: at whatever point its memory ends, all ranks fail alike and at once,
+// and all go on. The bound is a process's, so ranks are processes here: the program starts itself.
+#include <unistd.h>
+
+#include <cstdio>
+#include <cstdlib>
+#include <string>
+#include <vector>
+
+#include "support/buffer_model.h"
+#include "support/temp_dir.h"
+
+#include "support/check.h"
+
+namespace {
+
+using namespace nxd_test;
+
+constexpr int kRanks = 4;
+// No test is about how long it is: a rank that waits for one that has left is an error in the end.
+constexpr int kTimeoutMs = 30000;
+constexpr int64_t kRows = 32, kColumns = 24;
+constexpr uint64_t kStep = 1024;  // below the size of every array
+
+struct Part {
+  int tensor = 1, pipeline = 1, zero_stage = 0, lacking = 0;
+};
+
+nxd_group_t* world_of(nxd_context_t* ctx) {
+  nxd_group_t* world = nullptr;
+  NXD_TEST_OK(nxd_context_get_world_group(ctx, &world));
+  return world;
+}
+
+uint64_t bytes_in_use() {
+  nxd_memory_stats_t stats = {};
+  stats.struct_size = sizeof stats;
+  NXD_TEST_OK(nxd_memory_get_stats(&stats));
+  return stats.bytes_in_use;
+}
+
+// Calls, on all ranks of the group, with more and more memory until that is enough. Gives how often
+// it was not.
+template <class Call>
+int with_more_and_more(nxd_group_t* group, bool lacks, Call&& call) {
+  for (int failures = 0;; ++failures) {
+    if (lacks) NXD_TEST_OK(nxd_memory_set_cap(bytes_in_use() + 1 + kStep * failures));
+    const nxd_status_t status = call();
+    const std::string message = status == NXD_OK ? "" : nxd_last_error();
+    NXD_TEST_OK(nxd_memory_set_cap(0));
+    int32_t failed[2] = {status == NXD_OK ? 0 : 1, status == NXD_OK ? 1 : 0};
+    if (!NXD_TEST_OK(nxd_all_reduce(group, failed, failed, 2, NXD_DTYPE_I32, NXD_REDUCE_MAX))) {
+      std::fprintf(stderr, "after: %s\n", message.c_str());
+      return 0;
+    }
+    NXD_TEST_CHECK(failed[0] != failed[1]);
+    if (!failed[0]) return failures;
+    const bool is_told = status == NXD_ERROR_INVALID_ARGUMENT || status == NXD_ERROR_OUT_OF_MEMORY;
+    if (!NXD_TEST_CHECK(lacks ? status == NXD_ERROR_OUT_OF_MEMORY : is_told)) {
+      std::fprintf(stderr, "%s\n", message.c_str());
+    }
+    NXD_TEST_CHECK(message.find("the cap is") != std::string::npos);
+  }
+}
+
+// Arrays that lie in another order than that of files: these are sorted when they are written.
+struct Trainer {
+  Trainer(nxd_context_t* ctx, const Part& part)
+      : model({{kRows / part.tensor, kColumns}, {kColumns}}, NXD_DTYPE_F32, NXD_DTYPE_F32, true) {
+    int32_t stage = 0;
+    NXD_TEST_OK(nxd_parallel_get_rank(ctx, NXD_AXIS_PIPELINE, &stage));
+    for (const char* name : {"weight", "bias"}) names.push_back(name + std::to_string(stage));
+  }
+  nxd_status_t make_ddp(nxd_context_t* ctx, int zero_stage) {
+    nxd_ddp_options_t options = NXD_DDP_OPTIONS_INIT;
+    options.zero_stage = zero_stage;
+    options.bucket_bytes = 1024;
+    std::vector<DLTensor*> params, grads;
+    for (const auto& array : model.params) params.push_back(array->tensor());
+    for (const auto& array : model.grads) grads.push_back(array->tensor());
+    const char* const given[] = {names[0].c_str(), names[1].c_str()};
+    nxd_ddp_t* made = nullptr;
+    const nxd_status_t status = nxd_ddp_create_buffers(ctx, nullptr, given, params.data(),
+                                                       grads.data(), 2, &options, &made);
+    ddp.reset(made);
+    return status;
+  }
+  void make_optimizer() {
+    const nxd_placement_t placements[] = {NXD_PLACEMENT_SHARDED, NXD_PLACEMENT_REPLICATED};
+    NXD_TEST_OK(nxd_ddp_set_placements(ddp.get(), placements, nullptr, nullptr, 2));
+    nxd_optimizer_t* made = nullptr;
+    NXD_TEST_OK(nxd_optimizer_create_adamw_ddp(ddp.get(), nullptr, &made));
+    optimizer.reset(made);
+    model.set_gradients(0, 1);
+    NXD_TEST_OK(nxd_optimizer_step(made, nullptr, nullptr));
+  }
+
+  BufferModel model;
+  std::vector<std::string> names;
+  Ddp ddp;
+  Optimizer optimizer;
+};
+
+void train_and_save(nxd_context_t* ctx, const Part& part, const std::string& directory) {
+  int32_t rank = 0;
+  NXD_TEST_OK(nxd_context_get_rank(ctx, &rank));
+  const bool lacks = rank == part.lacking;
+  Trainer trainer(ctx, part);
+  nxd_group_t* data = nullptr;
+  NXD_TEST_OK(nxd_parallel_get_group(ctx, NXD_AXIS_DATA, &data));
+  const int refused =
+      with_more_and_more(data, lacks, [&] { return trainer.make_ddp(ctx, part.zero_stage); });
+  // With stages there is one copy, which reduces nothing.
+  const bool is_copy_of_lacking = part.pipeline == 1 && (rank - part.lacking) % part.tensor == 0;
+  NXD_TEST_CHECK(!is_copy_of_lacking || refused >= 1);
+  if (!trainer.ddp) return;
+  trainer.make_optimizer();
+  nxd_optimizer_t* const optimizer = trainer.optimizer.get();
+  const std::string path = directory + "/state";
+  NXD_TEST_CHECK(with_more_and_more(world_of(ctx), lacks, [&] {
+                   return nxd_optimizer_save(optimizer, path.c_str());
+                 }) >= 2);
+  NXD_TEST_OK(nxd_optimizer_load(optimizer, path.c_str()));
+  nxd_checkpoint_t* checkpoint = nullptr;
+  NXD_TEST_OK(nxd_checkpoint_create(ctx, directory.c_str(), 1, &checkpoint));
+  NXD_TEST_OK(nxd_optimizer_snapshot(optimizer, checkpoint, "snapshot"));
+  NXD_TEST_CHECK(with_more_and_more(world_of(ctx), lacks,
+                                    [&] { return nxd_checkpoint_publish(checkpoint, 0); }) >= 2);
+  nxd_checkpoint_destroy(checkpoint);
+  NXD_TEST_OK(nxd_barrier(world_of(ctx)));
+}
+
+int child(const char* text) {
+  Part part;
+  char directory[512] = "";
+  if (std::sscanf(text, "%d %d %d %d %511s", &part.tensor, &part.pipeline, &part.zero_stage,
+                  &part.lacking, directory) != 5) {
+    return 250;
+  }
+  nxd_context_options_t options = NXD_CONTEXT_OPTIONS_INIT;
+  options.timeout_ms = kTimeoutMs;
+  nxd_context_t* ctx = nullptr;
+  if (!NXD_TEST_OK(nxd_context_create(&options, &ctx))) return 249;
+  nxd_parallel_options_t layout = NXD_PARALLEL_OPTIONS_INIT;
+  layout.tensor_parallel_size = part.tensor;
+  layout.pipeline_parallel_size = part.pipeline;
+  if (NXD_TEST_OK(nxd_init_model_parallel(ctx, &layout))) train_and_save(ctx, part, directory);
+  nxd_context_destroy(ctx);
+  return nxd_test_failures() == 0 ? 0 : 1;
+}
+
+void run(Part part) {
+  for (part.lacking = 0; part.lacking < kRanks; ++part.lacking) {
+    const TempDir directory;
+    const std::string text = std::to_string(part.tensor) + " " + std::to_string(part.pipeline) +
+                             " " + std::to_string(part.zero_stage) + " " +
+                             std::to_string(part.lacking) + " " + directory.path();
+    setenv("NXD_TEST_PART", text.c_str(), 1);
+    nxd_spawn_options_t options = NXD_SPAWN_OPTIONS_INIT;
+    options.num_processes = kRanks;
+    nxd_job_t* job = nullptr;
+    assert_int_equal(nxd_spawn(&options, &job), NXD_OK);
+    unsetenv("NXD_TEST_PART");
+    const nxd_status_t status = nxd_job_wait(job, -1);
+    nxd_job_destroy(job);
+    if (status != NXD_OK) fail_msg("part %s: %s", text.c_str(), nxd_last_error());
+  }
+}
+
+// Ranks sum their parts of the shards over the copies, and gather the shards.
+void shards_of_sharded_states(void**) { run({2, 1, 1}); }
+// The first stage's rank receives what the second one gathers.
+void shards_of_stages(void**) { run({2, 2, 0}); }
+
+}  // namespace
+
+int main() {
+  if (const char* part = std::getenv("NXD_TEST_PART")) return child(part);
+  const CMUnitTest tests[] = {
+      cmocka_unit_test(shards_of_sharded_states),
+      cmocka_unit_test(shards_of_stages),
+  };
+  return cmocka_run_group_tests(tests, nullptr, nullptr);
+}
