@@ -148,11 +148,29 @@ std::optional<int64_t> CheckpointDirectory::newest() const {
 std::unique_ptr<DirectoryLock> CheckpointDirectory::begin(int64_t step) const {
   make_directories(root_);
   auto lock = std::make_unique<DirectoryLock>(root_);
-  for (const std::string& entry : entries_of(root_)) {
-    if (is_leftover(entry)) clear_away(root_ + "/" + entry);
-  }
+  clear_leftovers(step);
   make_directory(partial_path(step));
   return lock;
+}
+
+// One of another user, say, may stay for good: it keeps no step from being saved but one whose own
+// place it has.
+void CheckpointDirectory::clear_leftovers(int64_t step) const {
+  std::string first_reason;
+  int num_left = 0;
+  for (const std::string& entry : entries_of(root_)) {
+    if (!is_leftover(entry)) continue;
+    const std::string path = root_ + "/" + entry;
+    try {
+      clear_away(path);
+    } catch (const Error& e) {
+      if (path == partial_path(step)) throw;
+      if (num_left++ == 0) first_reason = e.what();
+    }
+  }
+  if (num_left == 0) return;
+  log(NXD_LOG_WARN, "remains of jobs that ended are left, ", num_left,
+      " of them; the first: ", first_reason);
 }
 
 void CheckpointDirectory::place(int64_t step) const {
@@ -197,8 +215,13 @@ void CheckpointDirectory::prune(int64_t published, int keep_last) const noexcept
   try {
     int complete = 1;
     for (const int64_t step : steps()) {
-      if (step == published || !is_complete(step)) continue;
-      if (++complete > keep_last && step < published) remove_published(step);
+      if (step == published) continue;
+      try {
+        if (!is_complete(step)) continue;
+        if (++complete > keep_last && step < published) remove_published(step);
+      } catch (const Error& e) {
+        log(NXD_LOG_WARN, "the checkpoint of step ", step, " is left: ", e.what());
+      }
     }
   } catch (const std::exception& e) {
     log(NXD_LOG_WARN, "old checkpoints are not all removed: ", e.what());

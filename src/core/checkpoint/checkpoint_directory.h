@@ -44,7 +44,8 @@ class CheckpointDirectory {
 
   // For the one process that writes: makes the partial directory of a step, empty, and removes
   // what jobs have left that ended. A published step that such a job took the name of, and gave to
-  // no other, has it again. The lock is held as long as the result.
+  // no other, has it again. The log names one that cannot be removed, but that is IO where it has
+  // the partial directory's place. The lock is held as long as the result.
   [[nodiscard]] std::unique_ptr<DirectoryLock> begin(int64_t step) const;
   // Gives the partial directory its name, in the place of an older one of the same step. Whatever
   // fails, the partial directory never has the older one's content afterwards.
@@ -53,13 +54,14 @@ class CheckpointDirectory {
   // also where this fails, with IO, which may be tried again.
   void make_durable(int64_t step) const;
   // Removes those of lower steps than the one that was published last, beyond so many: it counts
-  // first, then the others from the highest step on. One that is not complete does not count, and
-  // stays. A failure is named in the log.
+  // first, then the others from the highest step on. One that is not complete, or cannot be read,
+  // does not count, and stays. Each failure is named in the log, and keeps no other step.
   void prune(int64_t published, int keep_last) const noexcept;
 
  private:
   std::string removed_path(int64_t step) const;
   bool is_complete(int64_t step) const;
+  void clear_leftovers(int64_t step) const;
   void remove_published(int64_t step) const;
 
   std::string root_;

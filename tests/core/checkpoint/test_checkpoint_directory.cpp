@@ -11,6 +11,7 @@
 #include <cstring>
 #include <filesystem>
 #include <fstream>
+#include <functional>
 
 #include "core/checkpoint/checkpoint_directory.h"
 #include "core/checkpoint/directory.h"
@@ -203,6 +204,26 @@ void an_old_one_loses_its_name_first(void**) {
   assert_int_equal(entries_in(directory), 3);
 }
 
+// One that nobody can remove keeps neither other steps from being removed nor new ones from being
+// saved, unless its place is that of the new one.
+void one_that_cannot_be_removed(void**) {
+  const nxd_test::TempDir dir;
+  const CheckpointDirectory directory(dir.path() + "/run");
+  for (const int64_t step : {1, 2, 3}) save(directory, step, "some");
+  assert_int_equal(status_of(Failing::kRemoval, [&] { directory.prune(3, 1); }), NXD_OK);
+  assert_true(directory.steps() == std::vector<int64_t>{3});
+  assert_int_equal(status_of(Failing::kRemoval, [&] { save(directory, 4, "new"); }), NXD_OK);
+  assert_true(directory.newest() == 4);
+  assert_int_equal(entries_in(directory), 4);
+  fs::create_directories(directory.partial_path(5) + "/in");
+  failing = Failing::kRemoval;
+  nxd_test::rejection(NXD_ERROR_IO, "step-000000000005.partial: cannot remove it",
+                      [&] { static_cast<void>(directory.begin(5)); });
+  failing = Failing::kNothing;
+  save(directory, 5, "newer");
+  assert_int_equal(entries_in(directory), 3);
+}
+
 // Such a file system loses nothing but what it would lose without a checkpoint, too.
 void a_file_system_without_calls_for_directories(void**) {
   const nxd_test::TempDir dir;
@@ -382,26 +403,47 @@ void a_lock_that_is_no_file(void**) {
   ::alarm(0);
 }
 
+void let_all_write(const std::string& path) { assert_int_equal(::chmod(path.c_str(), 0777), 0); }
+
+// Calls as a user whom modes of files bind, as they do not bind root.
+void as_another_user(const std::function<void()>& call) {
+  const uid_t user = ::geteuid();
+  constexpr uid_t kNobody = 65534;
+  if (user == 0) assert_int_equal(::seteuid(kNobody), 0);
+  call();
+  if (user == 0) assert_int_equal(::seteuid(user), 0);
+}
+
 // Several users may save to a directory that they share, if not at the same time.
 void a_lock_of_another_user(void**) {
   const nxd_test::TempDir dir;
   const std::string root = dir.path() + "/run";
   fs::create_directories(root);
-  for (const std::string& path : {dir.path(), root}) {
-    assert_int_equal(::chmod(path.c_str(), 0777), 0);
-  }
+  for (const std::string& path : {dir.path(), root}) let_all_write(path);
   std::ofstream(root + "/.lock").close();
   assert_int_equal(::chmod((root + "/.lock").c_str(), 0444), 0);
-  const uid_t user = ::geteuid();
-  constexpr uid_t kNobody = 65534;
-  if (user == 0) assert_int_equal(::seteuid(kNobody), 0);
-  {
-    const nxd::DirectoryLock first(root);
-    nxd_test::rejection(NXD_ERROR_INVALID_STATE, "another checkpoint is being written here",
-                        [&] { const nxd::DirectoryLock second(root); });
-  }
-  const nxd::DirectoryLock again(root);
-  if (user == 0) assert_int_equal(::seteuid(user), 0);
+  as_another_user([&] {
+    {
+      const nxd::DirectoryLock first(root);
+      nxd_test::rejection(NXD_ERROR_INVALID_STATE, "another checkpoint is being written here",
+                          [&] { const nxd::DirectoryLock second(root); });
+    }
+    const nxd::DirectoryLock again(root);
+  });
+}
+
+// The step of another user, who lets nobody read it, stays, and counts for none.
+void a_step_of_another_user(void**) {
+  const nxd_test::TempDir dir;
+  const CheckpointDirectory directory(dir.path() + "/run");
+  for (const int64_t step : {1, 2, 3, 4}) save(directory, step, "some");
+  for (const std::string& path : {dir.path(), directory.root()}) let_all_write(path);
+  for (const int64_t step : {1, 2, 4}) let_all_write(directory.published_path(step));
+  assert_int_equal(::chmod(directory.published_path(3).c_str(), 0), 0);
+  as_another_user([&] { directory.prune(4, 2); });
+  assert_true(directory.steps() == (std::vector<int64_t>{4, 3, 2}));
+  assert_int_equal(entries_in(directory), 3);
+  let_all_write(directory.published_path(3));
 }
 
 // Remains of jobs are removed, and an entry that only looks like one is somebody's own.
@@ -492,6 +534,7 @@ int main() {
   const CMUnitTest tests[] = {
       cmocka_unit_test(an_old_one_that_stays),
       cmocka_unit_test(an_old_one_loses_its_name_first),
+      cmocka_unit_test(one_that_cannot_be_removed),
       cmocka_unit_test(a_file_system_without_calls_for_directories),
       cmocka_unit_test(a_file_system_without_exchange),
       cmocka_unit_test(a_second_try_publishes_nothing_older),
@@ -503,6 +546,7 @@ int main() {
       cmocka_unit_test(foreign_entries_are_replaced),
       cmocka_unit_test(a_lock_that_is_no_file),
       cmocka_unit_test(a_lock_of_another_user),
+      cmocka_unit_test(a_step_of_another_user),
       cmocka_unit_test(only_leftovers_are_removed),
       cmocka_unit_test(one_that_cannot_be_read_is_not_passed_over),
       cmocka_unit_test(a_directory_that_cannot_be_looked_at_is_not_empty),
