@@ -200,7 +200,8 @@ class WeightsCopy {
 };
 
 // A directory of Hugging Face's, below a hidden name until it is complete. The next conversion to
-// the same path removes what one that was killed has left.
+// the same path removes what one that was killed has left. One at a time writes: its lock is a file
+// beside, so that it has the directory to itself also while that is renamed or removed.
 class NewDirectory {
  public:
   explicit NewDirectory(const std::string& path) : path_(path) {
@@ -209,39 +210,69 @@ class NewDirectory {
     const std::string name = slash == std::string::npos ? path : path.substr(slash + 1);
     check_argument(!name.empty() && name != "." && name != "..",
                    "expected the name of a new directory, got \"", printable(path), "\"");
-    check_argument(!file_exists(path), path, ": expected a directory that is not there yet");
-    partial_ = parent_ + "/." + name + ".partial";
-    make_directories(partial_);
-    lock_.emplace(partial_);
-    for (const std::string& entry : entries_of(partial_)) {
-      if (entry != kLock) remove_tree(in(entry));
+    check_absent();
+    partial_name_ = "." + name + ".partial";
+    make_directories(parent_);
+    lock();
+    try {
+      check_absent();
+      remove_tree(partial());
+      make_directory(partial());
+    } catch (...) {
+      unlock();
+      throw;
     }
   }
   ~NewDirectory() {
-    if (!lock_) return;
     try {
-      remove_tree(partial_);
-    } catch (const Error&) {  // the one that led here counts
+      if (!is_published_) remove_tree(partial());
+    } catch (const std::exception&) {  // the one that led here counts
     }
+    unlock();
   }
   NewDirectory(const NewDirectory&) = delete;
   NewDirectory& operator=(const NewDirectory&) = delete;
 
-  std::string in(const std::string& name) const { return partial_ + "/" + name; }
+  std::string in(const std::string& name) const { return partial() + "/" + name; }
 
   void publish() {
-    remove_file(in(kLock));
-    synchronise_directory(partial_);
-    rename_path(partial_, path_);
-    lock_.reset();
+    synchronise_directory(partial());
+    rename_path(partial(), path_);
+    is_published_ = true;
     synchronise_directory(parent_);
   }
 
  private:
-  static constexpr const char* kLock = ".lock";
+  std::string partial() const { return parent_ + "/" + partial_name_; }
+  std::string lock_name() const { return partial_name_ + ".lock"; }
 
-  std::string path_, parent_, partial_;
+  void check_absent() const {
+    check_argument(!file_exists(path_), path_, ": expected a directory that is not there yet");
+  }
+
+  // One that ends takes its file along: whoever opened that before has no lock on the next one's.
+  void lock() {
+    constexpr int kMostTries = 100;
+    const std::string busy = "another conversion to " + path_ + " is under way";
+    for (int i = 0; i < kMostTries; ++i) {
+      lock_.emplace(parent_, lock_name(), busy);
+      if (lock_->is_in_place()) return;
+      lock_.reset();
+    }
+    fail(NXD_ERROR_INVALID_STATE, parent_, ": ", busy);
+  }
+
+  void unlock() noexcept {
+    try {
+      remove_tree(parent_ + "/" + lock_name());
+    } catch (const std::exception&) {  // a file that the next conversion locks and removes
+    }
+    lock_.reset();
+  }
+
+  std::string path_, parent_, partial_name_;
   std::optional<DirectoryLock> lock_;
+  bool is_published_ = false;
 };
 
 void check_config(const std::string& config, const std::string& where) {

@@ -143,22 +143,29 @@ void synchronise_directory(const std::string& path) { synchronise_as(path, O_DIR
 
 // The open of a FIFO would wait for its other end. The file may be another user's, who lets us read
 // it only: that is enough for a lock but on NFS, whose locks are for writers.
-DirectoryLock::DirectoryLock(const std::string& directory) {
-  const std::string path = directory + "/.lock";
-  check_replaceable(path);
+DirectoryLock::DirectoryLock(const std::string& directory, const std::string& name,
+                             const std::string& busy)
+    : path_(directory + "/" + name) {
+  check_replaceable(path_);
   constexpr int kFlags = O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK;
-  fd_ = above_stdio(::open(path.c_str(), O_WRONLY | O_CREAT | kFlags, 0666));
+  fd_ = above_stdio(::open(path_.c_str(), O_WRONLY | O_CREAT | kFlags, 0666));
   const std::error_code denied = last_error_code();
   const bool is_reader = fd_ < 0 && denied.value() == EACCES;
-  if (is_reader) fd_ = above_stdio(::open(path.c_str(), O_RDONLY | kFlags));
-  if (fd_ < 0) check_io(denied, path, "open");
+  if (is_reader) fd_ = above_stdio(::open(path_.c_str(), O_RDONLY | kFlags));
+  if (fd_ < 0) check_io(denied, path_, "open");
   if (::flock(fd_, LOCK_EX | LOCK_NB) == 0) return;
   const std::error_code error = last_error_code();
   const bool is_held = error.value() == EWOULDBLOCK;
   if (!is_held && !is_reader) return;  // a file system without locks
   ::close(std::exchange(fd_, -1));
-  if (!is_held) check_io(denied, path, "open");
-  fail(NXD_ERROR_INVALID_STATE, directory, ": another checkpoint is being written here");
+  if (!is_held) check_io(denied, path_, "open");
+  fail(NXD_ERROR_INVALID_STATE, directory, ": ", busy);
+}
+
+bool DirectoryLock::is_in_place() const {
+  struct stat own = {}, named = {};
+  return ::fstat(fd_, &own) == 0 && ::lstat(path_.c_str(), &named) == 0 &&
+         own.st_dev == named.st_dev && own.st_ino == named.st_ino;
 }
 
 // A process that was forked meanwhile has the open file too, and with it the lock, unless that is

@@ -36,16 +36,24 @@ void synchronise(const std::string& path);
 // say so (synchronise_open).
 void synchronise_directory(const std::string& path);
 
-// A lock that ends with this object, or with the process.
+// A lock that ends with this object, or with the process. It is a file, which stays.
 class DirectoryLock {
  public:
-  // INVALID_STATE when another holds it.
-  explicit DirectoryLock(const std::string& directory);
+  static constexpr const char* kName = ".lock";
+  static constexpr const char* kBusy = "another checkpoint is being written here";
+
+  // INVALID_STATE when another holds it, with what that one does.
+  explicit DirectoryLock(const std::string& directory, const std::string& name = kName,
+                         const std::string& busy = kBusy);
   ~DirectoryLock();
   DirectoryLock(const DirectoryLock&) = delete;
   DirectoryLock& operator=(const DirectoryLock&) = delete;
 
+  // False where the file has lost its name: the next to lock it has another one.
+  bool is_in_place() const;
+
  private:
+  std::string path_;
   int fd_ = -1;
 };
 

@@ -10,8 +10,12 @@
 #include <limits>
 #include <random>
 #include <string>
+#include <string_view>
+#include <utility>
 #include <vector>
 
+#include <dlfcn.h>
+#include <sys/file.h>
 #include <sys/resource.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -31,6 +35,38 @@ using nxd::SafetensorsReader;
 using nxd::ShardSpec;
 using nxd::WeightConversion;
 using nxd_test::TempDir;
+
+namespace {
+
+// Once: just before a conversion's directory gets its name, or just before the next lock.
+std::function<void()> before_rename, before_lock;
+
+void call_once(std::function<void()>& call) {
+  if (const auto now = std::exchange(call, nullptr)) now();
+}
+
+template <class Function>
+Function* next(const char* name) {
+  return reinterpret_cast<Function*>(::dlsym(RTLD_NEXT, name));
+}
+
+}  // namespace
+
+// They stand before the system's in this process.
+extern "C" {
+
+int rename(const char* from, const char* to) noexcept {
+  static auto* system = next<int(const char*, const char*)>("rename");
+  if (std::string_view(from).ends_with(".partial")) call_once(before_rename);
+  return system(from, to);
+}
+
+int flock(int fd, int operation) noexcept {
+  static auto* system = next<int(int, int)>("flock");
+  if ((operation & LOCK_EX) != 0) call_once(before_lock);
+  return system(fd, operation);
+}
+}
 
 namespace {
 
@@ -349,6 +385,41 @@ void test_killed(void**) {
   std::printf("%d of 60 were complete\n", complete);
 }
 
+void check_alone(const TempDir& dir) {
+  assert_int_equal(entries_in(dir.path()), 1);
+  assert_int_equal(entries_in(dir.path() + "/to"), 2);
+  check_equal(kLlama, dir.path() + "/to");
+}
+
+// One has the directory to itself up to its new name; another may have opened its lock by then.
+void test_two_at_a_time(void**) {
+  const TempDir dir;
+  const std::string to = dir.path() + "/to";
+  const auto convert = [&to](const nxd::ConversionProgress& progress) {
+    convert_weights(kLlama, to, {}, progress);
+  };
+  int refusals = 0;
+  const auto second = [&] {
+    refused([&] { convert({}); }, NXD_ERROR_INVALID_STATE, "another conversion to ");
+    ++refusals;
+  };
+  convert([&](uint64_t done, uint64_t total) {
+    if (done == total) second();
+  });
+  assert_true(refusals > 0);
+  check_alone(dir);
+  fs::remove_all(to);
+  refusals = 0;
+  before_rename = second;
+  convert({});
+  assert_int_equal(refusals, 1);
+  check_alone(dir);
+  fs::remove_all(to);
+  before_lock = [&] { convert({}); };
+  refused([&] { convert({}); }, NXD_ERROR_INVALID_ARGUMENT, "that is not there yet");
+  check_alone(dir);
+}
+
 // The new directory may lie behind a link.
 void test_behind_a_link(void**) {
   const TempDir dir;
@@ -383,9 +454,10 @@ void test_config_of_dtype(void**) {
 
 int main() {
   const CMUnitTest tests[] = {
-      cmocka_unit_test(test_memory),        cmocka_unit_test(test_oracle_and_back),
-      cmocka_unit_test(test_dtypes),        cmocka_unit_test(test_range),
-      cmocka_unit_test(test_bad_sources),   cmocka_unit_test(test_killed),
-      cmocka_unit_test(test_behind_a_link), cmocka_unit_test(test_config_of_dtype)};
+      cmocka_unit_test(test_memory),         cmocka_unit_test(test_oracle_and_back),
+      cmocka_unit_test(test_dtypes),         cmocka_unit_test(test_range),
+      cmocka_unit_test(test_bad_sources),    cmocka_unit_test(test_killed),
+      cmocka_unit_test(test_two_at_a_time),  cmocka_unit_test(test_behind_a_link),
+      cmocka_unit_test(test_config_of_dtype)};
   return cmocka_run_group_tests(tests, nullptr, nullptr);
 }
