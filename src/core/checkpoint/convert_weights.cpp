@@ -247,7 +247,7 @@ class NewDirectory {
   std::string lock_name() const { return partial_name_ + ".lock"; }
 
   void check_absent() const {
-    check_argument(!file_exists(path_), path_, ": expected a directory that is not there yet");
+    check_argument(!has_entry(path_), path_, ": expected a directory that is not there yet");
   }
 
   // One that ends takes its file along: whoever opened that before has no lock on the next one's.

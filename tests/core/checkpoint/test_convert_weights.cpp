@@ -294,6 +294,10 @@ void test_bad_sources(void**) {
   make(header_of("{" + f32("a", 0, 8) + "}", 8));
   refused([&] { convert_weights(from, from, {}, {}); }, NXD_ERROR_INVALID_ARGUMENT,
           "expected a directory that is not there yet");
+  fs::create_symlink("absent", to);
+  refused([&] { convert_weights(from, to, {}, {}); }, NXD_ERROR_INVALID_ARGUMENT,
+          "expected a directory that is not there yet");
+  fs::remove(to);
   refused([&] { convert_weights(from, dir.path() + "/..", {}, {}); }, NXD_ERROR_INVALID_ARGUMENT,
           "expected the name of a new directory");
   refused([&] { convert_weights(from, to, to_dtype(NXD_DTYPE_I64), {}); },
