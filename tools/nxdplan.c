@@ -105,6 +105,25 @@ static int32_t find_word(const char* words, const char* word) {
   return -1;
 }
 
+/* Figures of an option, in its unit: with others, predictions would overflow. */
+static double least_figure(const option_t* option) {
+  return option->offset == PLACE(machine.memory_bytes) ? 1e-9 : 1e-100;
+}
+
+static double most_figure(const option_t* option) {
+  return option->offset == PLACE(machine.memory_bytes) ? 9e8 : 1e100;
+}
+
+static void say_values(const option_t* option, const char* got) {
+  fprintf(stderr, "nxdplan: --%s: expected ", option->name);
+  if (option->sort == WORD) fputs(option->help, stderr);
+  if (option->sort == NUMBER) fprintf(stderr, "a whole number from 1 to %d", INT32_MAX);
+  if (option->sort == FIGURE) {
+    fprintf(stderr, "a number from %g to %g", least_figure(option), most_figure(option));
+  }
+  fprintf(stderr, ", got %s\n", got);
+}
+
 /* True if the text is a value of the option, which is then set. */
 static int set_value(settings_t* settings, const option_t* option, const char* text) {
   char* place = (char*)settings + option->offset;
@@ -127,14 +146,15 @@ static int set_value(settings_t* settings, const option_t* option, const char* t
     memcpy(place, &value, sizeof value);
     return !*end && !errno && number > 0 && number <= INT32_MAX;
   }
-  const double figure = strtod(text, &end) * option->unit;
+  double figure = strtod(text, &end);
+  if (*end || !(figure >= least_figure(option)) || figure > most_figure(option)) return 0;
+  figure *= option->unit;
   if (option->offset == PLACE(machine.memory_bytes)) {
-    if (*end || !(figure >= 1) || figure > 1e18) return 0;
     settings->machine.memory_bytes = (uint64_t)figure;
-    return 1;
+  } else {
+    memcpy(place, &figure, sizeof figure);
   }
-  memcpy(place, &figure, sizeof figure);
-  return !*end && figure > 0 && figure < 1e300;
+  return 1;
 }
 
 /* 0, 1 after --help, -1 when the arguments are wrong. */
@@ -151,8 +171,7 @@ static int parse(int argc, char** argv, settings_t* settings) {
     if (c == '?') return -1;
     const option_t* option = &options[c - FIRST];
     if (!set_value(settings, option, optarg)) {
-      fprintf(stderr, "nxdplan: --%s: expected %s, got %s\n", option->name,
-              option->sort == WORD ? option->help : "a number above 0", optarg);
+      say_values(option, optarg);
       return -1;
     }
     if (option->use == SEARCH) of_search = option;
@@ -307,24 +326,39 @@ static int predict_one(settings_t* settings, const nxd_plan_model_t* model) {
   return 1;
 }
 
-static int search(const settings_t* settings, const nxd_plan_model_t* model) {
-  nxd_plan_search_options_t wanted = settings->search;
-  wanted.batch_size = settings->batch ? settings->batch : INT64_C(8) * wanted.world_size;
-  const size_t top = (size_t)settings->top;
-  nxd_plan_layout_t* layouts = calloc(top, sizeof *layouts);
-  nxd_plan_prediction_t* predictions = calloc(top, sizeof *predictions);
+/* Finds at most cap layouts and prints them: those are all, or as many as are wanted, unless *full
+ * is set; nothing is printed then. */
+static int search_up_to(size_t cap, const nxd_plan_search_options_t* wanted,
+                        const settings_t* settings, const nxd_plan_model_t* model, int* full) {
+  nxd_plan_layout_t* layouts = calloc(cap, sizeof *layouts);
+  nxd_plan_prediction_t* predictions = calloc(cap, sizeof *predictions);
   size_t count = 0;
-  for (size_t i = 0; layouts && predictions && i < top; ++i) {
+  for (size_t i = 0; layouts && predictions && i < cap; ++i) {
     layouts[i].struct_size = sizeof *layouts;
     predictions[i].struct_size = sizeof *predictions;
   }
   const int good = layouts && predictions &&
-                   nxd_plan_search(model, &settings->machine, &wanted, layouts, predictions, top,
+                   nxd_plan_search(model, &settings->machine, wanted, layouts, predictions, cap,
                                    &count) == NXD_OK;
-  if (good) print_table(layouts, predictions, count);
+  *full = good && count == cap && cap < (size_t)settings->top;
+  if (good && !*full) print_table(layouts, predictions, count);
   free(layouts);
   free(predictions);
   return good;
+}
+
+/* However many rows are allowed, the memory is that of those that there are, by and large. */
+static int search(const settings_t* settings, const nxd_plan_model_t* model) {
+  nxd_plan_search_options_t wanted = settings->search;
+  wanted.batch_size = settings->batch ? settings->batch : INT64_C(8) * wanted.world_size;
+  const size_t top = (size_t)settings->top;
+  size_t cap = 4096;
+  int full = 0;
+  do {
+    if (!search_up_to(cap < top ? cap : top, &wanted, settings, model, &full)) return 0;
+    cap *= 8;
+  } while (full);
+  return 1;
 }
 
 int main(int argc, char** argv) {

@@ -38,7 +38,14 @@ grep -q 'measured: 100 GFLOP/s f32, 200 bf16' "$work/out" || fail "given figures
 refuses 2 "option '--rank' is ambiguous" --rank 2 "$config"
 refuses 2 "unrecognized option '--colour'" --colour "$config"
 refuses 2 "option '--tp' requires an argument" "$config" --tp
-refuses 2 '--ranks: expected a number above 0, got x' --ranks x "$config"
+for number in x 0 -1 1.5 3000000000 99999999999999999999; do
+  refuses 2 "--ranks: expected a whole number from 1 to 2147483647, got $number" --ranks=$number "$config"
+done
+for figure in x 0 -1 1e-10 1e9 nan inf; do
+  refuses 2 "--memory: expected a number from 1e-09 to 9e+08, got $figure" --memory=$figure "$config"
+  [[ $figure != 1e* ]] || continue
+  refuses 2 "--host-latency: expected a number from 1e-100 to 1e+100, got $figure" --host-latency=$figure "$config"
+done
 refuses 2 '--dtype: expected f32 or bf16' --dtype f64 "$config"
 refuses 2 '--schedule: expected 1f1b, interleaved, gpipe or zero-bubble' --schedule zero_bubble "$config"
 refuses 2 'no configuration was given'
@@ -59,8 +66,10 @@ echo '{"model_type": "t5"}' > "$work/t5.json"
 refuses 1 'model_type' "$work/t5.json"
 printf '{"model_type": "llama"}\0and more' > "$work/cut.json"
 refuses 1 'cut.json: expected text, got a byte that is 0' "$work/cut.json"
-# Without the room for the rows, however much the kernel would promise.
-(ulimit -v 4000000 && refuses 1 '--top: no memory for so many rows' --top 2147483647 "$config")
+# More rows than there are layouts take no memory.
+run --ranks 64 --top 100000 "$config" && cp "$work/out" "$work/all" || fail "all layouts"
+(ulimit -v 4000000 && run --ranks 64 --top 2147483647 "$config") || fail "rows without end"
+cmp -s "$work/all" "$work/out" || fail "the same rows, however many are wanted"
 # Output that is lost is no success.
 on_full_disk() {
   local got=0
