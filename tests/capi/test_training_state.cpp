@@ -425,7 +425,9 @@ void bad_calls(void**) {
     int64_t step = 0;
     NXD_TEST_REFUSED(nxd_training_state_create(nullptr, &none), kArgument, "ctx");
     NXD_TEST_REFUSED(nxd_training_state_create(ctx, nullptr), kArgument, "out_state");
-    for (const char* name : {"", "../x", ".hidden", "a/b"}) {
+    NXD_TEST_REFUSED(nxd_training_state_add_optimizer(state, "", optimizer), kArgument,
+                     "name: expected a name, got \"\"");
+    for (const char* name : {"../x", ".hidden", "a/b"}) {
       NXD_TEST_REFUSED(nxd_training_state_add_optimizer(state, name, optimizer), kArgument, "name");
     }
     NXD_TEST_REFUSED(nxd_training_state_add_optimizer(state, "optimizer", optimizer), kArgument,

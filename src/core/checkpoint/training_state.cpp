@@ -37,8 +37,8 @@ void TrainingState::check_new_part(const std::string& name) const {
 
 void TrainingState::add_file(FileKind kind, const std::string& name, Checkpoint::Take take,
                              Load load) {
-  check_file_name(name + kFileEnding);
   check_argument(!name.empty(), "name: expected a name, got \"\"");
+  check_file_name(name + kFileEnding);
   check_new_part(name);
   files_.push_back({kind, name, std::move(take), std::move(load)});
 }
