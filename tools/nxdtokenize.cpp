@@ -40,7 +40,7 @@ struct Settings {
 
 std::string note_of(const Settings& settings) { return settings.out + ".json"; }
 
-// The beginning of what write_note() writes.
+// The beginning of what note_text() makes.
 constexpr std::string_view kNoteBegins = R"({"tokenizer":"bytes")";
 
 // False where there is another file by that name, such as a model's tokenizer.json beside OUT.
@@ -130,7 +130,7 @@ void append(const nxd::InputFile& text, nxd::AtomicFile& out) {
   }
 }
 
-void write_note(const Settings& settings, uint64_t tokens) {
+std::string note_text(const Settings& settings, uint64_t tokens) {
   nxd::JsonWriter note;
   note.begin_object();
   note.key("tokenizer");
@@ -146,10 +146,7 @@ void write_note(const Settings& settings, uint64_t tokens) {
   note.key("tokens");
   note.natural(tokens);
   note.end_object();
-  nxd::AtomicFile file(note_of(settings));
-  const std::string text = note.take() + "\n";
-  file.write(text.data(), text.size());
-  file.commit();
+  return note.take() + "\n";
 }
 
 void tokenize(const Settings& settings) {
@@ -163,8 +160,13 @@ void tokenize(const Settings& settings) {
     out.write(&kEndOfText, sizeof kEndOfText);
     ++tokens;
   }
-  // The note first: ids that a run leaves without one could not be written over by the next.
-  write_note(settings, tokens);
+  nxd::AtomicFile note(note_of(settings));
+  const std::string text = note_text(settings, tokens);
+  note.write(text.data(), text.size());
+  // A run that is killed leaves no ids beside a note of others, and none without a note, which the
+  // next run could not write over.
+  if (nxd::file_exists(settings.out)) nxd::remove_file(settings.out);
+  note.commit();
   out.commit();
 }
 

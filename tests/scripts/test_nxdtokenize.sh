@@ -42,6 +42,26 @@ sys.exit(ids != wanted or note != expected)
 PY
 done
 
+# A run that is killed once it has written the note leaves none of the ids that were there before.
+python3 - "$nxdtokenize" "$work" > "$work/out" 2> "$work/err" << 'PY' || fail "a run that is killed"
+import json
+import os
+import subprocess
+import sys
+tool, work = sys.argv[1:]
+ids, note = f"{work}/killed.bin", f"{work}/killed.bin.json"
+for _ in range(5):
+    subprocess.run([tool, f"{work}/a.txt", ids], check=True)
+    before = os.stat(note).st_ino
+    run = subprocess.Popen([tool, f"{work}/b.txt", ids])
+    while os.stat(note).st_ino == before and run.poll() is None:
+        pass
+    run.kill()
+    run.wait()
+    tokens = json.load(open(note))["tokens"]
+    assert not os.path.exists(ids) or os.path.getsize(ids) == 2 * tokens, tokens
+PY
+
 run --help && grep -q -- '--end-of-text' "$work/out" || fail help
 refuses 2 'expected TEXT and OUT, got 1' "$work/a.txt"
 cp "$work/b.txt" "$work/kept.txt" # without OUT the last text would be it
