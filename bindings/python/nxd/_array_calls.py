@@ -24,14 +24,22 @@ class Arrays:
 
     def __init__(self) -> None:
         self.kept: list[Any] = []
+        self.buffers: list[_arrays.Buffer] = []
 
     def tensor(self, array: Any, name: str, writable: bool) -> Any:
         """A DLTensor over the array's memory; NULL for None."""
         if array is None:
             return ffi.NULL
-        tensor, kept = _arrays.dltensor(_arrays.strided(array, name, writable))
+        memory = _arrays.strided(array, name, writable)
+        tensor, kept = _arrays.dltensor(memory)
         self.kept.append(kept)
+        self.buffers.append(memory)
         return tensor
+
+    def check(self, status: int) -> None:
+        """The end of the call."""
+        check(status)
+        _arrays.mark_written(*self.buffers)
 
 
 def tensor_group(context: Context) -> Group | None:
@@ -84,7 +92,7 @@ class _Call:
             struct = Struct(self._options, options)
             if workspace is not None:
                 memory = _arrays.buffer(workspace, "workspace")
-                arrays.kept.append(memory)
+                arrays.buffers.append(memory)
                 struct.pointer.workspace = memory.pointer
                 struct.pointer.workspace_bytes = memory.count * _arrays.SIZES[memory.dtype]
             n = len(self._inputs)
@@ -92,7 +100,7 @@ class _Call:
                        for i, (name, array) in enumerate(zip(self.arrays, taken))]
             status = function(context.pointer, *(c_text(value) for value in leading),
                               *tensors[:n], struct.pointer, *tensors[n:], *trailing)
-        check(status)
+        (check if trailing else arrays.check)(status)
 
 
 class ArrayCall(_Call):
@@ -126,7 +134,7 @@ def call(context: Context, function: Callable[..., int], leading: Sequence[Any],
     """A call whose other arguments stand before and behind its inputs."""
     arrays = Arrays()
     read, written = described(arrays, inputs, outputs)
-    check(function(context.pointer, *leading, *read, *trailing, *written))
+    arrays.check(function(context.pointer, *leading, *read, *trailing, *written))
 
 
 def described(arrays: Arrays, inputs: Sequence[tuple[str, Any]],
@@ -162,4 +170,4 @@ def call_lists(context: Context, function: Any, struct: str, options: dict[str, 
         read = [taken(name, given, False) for name, given in inputs]
         written = [taken(name, given, True) for name, given in outputs]
         status = function(context.pointer, *read, count, made.pointer, *written)
-    check(status)
+    arrays.check(status)

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import ctypes
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, NoReturn
 
 from nxd import _bf16, _dlpack
@@ -39,7 +39,7 @@ _OF_CODE = {code: dtype for dtype, code in _CODES.items()}
 class Buffer:
     """Memory of an array, which it keeps alive."""
 
-    __slots__ = ("pointer", "shape", "dtype", "count", "kept", "strides")
+    __slots__ = ("pointer", "shape", "dtype", "count", "kept", "strides", "mark")
 
     def __init__(self, pointer: Any, shape: Sequence[int], dtype: DType, kept: object,
                  strides: Sequence[int] | None = None) -> None:
@@ -47,6 +47,17 @@ class Buffer:
         # In elements; None: C order.
         self.strides = strides
         self.count = math.prod(self.shape)
+        # Tells an nxd.Tensor that a call has written its memory; None: of one that is only read,
+        # and of other arrays.
+        self.mark: Callable[[], None] | None = None
+
+
+def mark_written(*buffers: Buffer | None) -> None:
+    """After a call, or the start of one that goes on, that writes buffers: masters and graphs that
+    nxd.Tensors have do not go with their memory any more."""
+    for written in buffers:
+        if written is not None and written.mark is not None:
+            written.mark()
 
 
 def dtype_of(dltype: Any) -> DType:
@@ -130,8 +141,12 @@ def _from_dlpack(array: Any, name: str, dtype: DType | None, writable: bool,
                                   f"{found.name.lower()}")
         found = dtype
     address = ffi.cast("char*", tensor.data) + tensor.byte_offset
-    return Buffer(ffi.cast("void*", address), shape, found, capsule,
-                  list(actual) if strided else None)
+    memory = Buffer(ffi.cast("void*", address), shape, found, capsule,
+                    list(actual) if strided else None)
+    marker = getattr(type(array), "_marker", None) if writable else None
+    if marker is not None:
+        memory.mark = marker(array)
+    return memory
 
 
 class _PyBuffer(ctypes.Structure):

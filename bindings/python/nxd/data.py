@@ -57,6 +57,7 @@ class DataLoader(Handle):
                 raise InvalidArgument(f"labels: expected {count}, got {targets.count}")
         check(core.nxd_data_loader_next(self.pointer, pointer,
                                         ffi.NULL if targets is None else targets.pointer, count))
+        _arrays.mark_written(memory, targets)
 
     @property
     def num_samples(self) -> int:

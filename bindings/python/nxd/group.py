@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from nxd._arrays import Buffer, buffer
+from nxd._arrays import Buffer, buffer, mark_written
 from nxd._handle import Handle, c_text, fill, get, owned, to_enum
 from nxd._raw import ErrorInfo
 from nxd.enums import DType, Reduce, Transport
@@ -183,6 +183,8 @@ class Group(Handle):
                 self.reject(name, error, wait)
             raise
         check(status)
+        # A work writes them until it is done; nobody else uses them that long.
+        mark_written(*buffers)
         # It keeps the group, since to destroy one ends its works.
         return result if work is None else Work(work[0], result, (pointer, *buffers))
 

@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING, Any
 from nxd._array_calls import ArrayCall, Arrays, among, call_lists, described
 from nxd._handle import to_enum
 from nxd.enums import RegionMapping
-from nxd.errors import check
 from nxd.raw import core
 
 if TYPE_CHECKING:
@@ -94,4 +93,4 @@ def _map_region(context: Context, function: Any, mapping: RegionMapping | str, d
     with among(context):
         read, written = described(arrays, [given], [made])
         status = function(context.pointer, to_enum(RegionMapping, mapping), dim, *read, *written)
-    check(status)
+    arrays.check(status)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from nxd import _arrays, _dlpack
@@ -107,6 +107,10 @@ class Tensor(EngineHandle):
     def mark_modified(self) -> None:
         """Says that the memory was written by other means than the library."""
         check(engine.nxd_tensor_mark_modified(self.pointer))
+
+    def _marker(self) -> Callable[[], None]:
+        """mark_modified for who borrows the memory, which outlives this handle."""
+        return Tensor.retained(self.pointer).mark_modified
 
     def copy_from(self, array: Any) -> None:
         """Overwrites all elements from an array in C order; not recorded."""

@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING, Any
 from nxd._array_calls import Arrays, among, call, described
 from nxd._handle import Struct, c_path, c_text, to_enum
 from nxd.enums import Init
-from nxd.errors import check
 from nxd.raw import core
 
 if TYPE_CHECKING:
@@ -51,7 +50,7 @@ def shard_gather_full(context: Context, shard: Any, full: Any, dim: int | None =
         struct = shard_options(dim, options)
         read, written = described(arrays, [("shard", shard)], [("full", full)])
         status = core.nxd_shard_gather_full(context.pointer, *read, struct.pointer, *written)
-    check(status)
+    arrays.check(status)
 
 
 def shard_load_safetensors(context: Context, path: str | os.PathLike[str], name: str, shard: Any,

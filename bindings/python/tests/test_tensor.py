@@ -10,7 +10,7 @@ import numpy as np
 
 import nxd
 from nxd import ops, raw
-from support import resident_kb, skip
+from support import on_ranks, resident_kb, skip
 
 try:
     import torch
@@ -157,6 +157,103 @@ class Dlpack(unittest.TestCase):
         with nxd.Context() as context:
             values = torch.ones(3, dtype=torch.bfloat16)
             self.assertIs(context.world.all_reduce(values), values)
+
+
+class WrittenByCalls(unittest.TestCase):
+    """Calls over arrays that write into a tensor: the library knows that its values are others."""
+
+    def test_an_optimizer_goes_on_from_them(self):
+        def broadcast(context, weight):
+            context.world.broadcast(weight)
+
+        def all_reduce(context, weight):
+            context.world.all_reduce(weight, op="max")
+
+        def all_gather(context, weight):
+            context.world.all_gather(np.full(2, 0x40a0, np.uint16), weight, dtype="bf16")
+
+        def receive(context, weight):
+            if context.rank == 0:
+                context.world.send(weight, 1)
+            else:
+                context.world.receive(weight, 0)
+
+        def work(context, weight):
+            context.world.broadcast(weight, wait=False).wait()
+
+        def dropped_work(context, weight):
+            context.world.broadcast(weight, wait=False)
+            context.world.barrier()
+
+        def initialize(context, weight):
+            nxd.shard_initialize(context, "w", "constant", 5.0, 0.0, weight)
+
+        def set_full(context, weight):
+            nxd.shard_set_full(context, nxd.tensor(np.full((2, 2), 5, "f4")).to("bf16"), weight)
+
+        def map_region(context, weight):
+            whole = nxd.tensor(np.full((2, 2), 5, "f4")).to("bf16")
+            nxd.region_mapping_forward(context, "copy_to", 0, whole, weight)
+
+        def run(context, write):
+            layer = nxd.Linear(context, 2, 2, name="l", dtype="bf16")
+            optimizer = nxd.AdamW(layer, learning_rate=1e-3)  # with a master in f32
+            x = nxd.tensor(np.ones((1, 2), "f4")).to("bf16")
+
+            def step():
+                layer.zero_grad()
+                ops.sum(layer(x).to("f32")).backward()
+                optimizer.step()
+
+            step()
+            weight = layer.parameter("weight").tensor
+            if context.rank == 0:
+                weight.copy_from(np.full((2, 2), 0x40a0, np.uint16))  # 5 in bf16
+            write(context, weight.detach())
+            step()
+            return weight.detach().to("f32").numpy().tolist()
+
+        for write in (broadcast, all_reduce, all_gather, receive, work, dropped_work, initialize,
+                      set_full, map_region):
+            with self.subTest(write.__name__):
+                found = on_ranks(lambda context: run(context, write), layout={})
+                self.assertEqual(found, [[[5, 5], [5, 5]]] * 2)
+
+    def test_a_graph_does_not_use_them(self):
+        def layer(context, saved):
+            nxd.layer_norm_forward(context, np.ones((1, 3), "f4"), None, None, saved)
+
+        def gather(context, saved):
+            context.world.all_gather(np.full((1, 3), 7, "f4"), saved)
+
+        def run(context):
+            for write in (layer, gather):
+                x, saved = nxd.tensor(np.ones((1, 3), "f4")), nxd.tensor(np.ones((1, 3), "f4"))
+                x.requires_grad = True
+                total = ops.sum(x * saved)
+                write(context, saved)
+                with self.assertRaisesRegex(nxd.InvalidState, "modified"):
+                    total.backward()
+                total = ops.sum(x * saved)
+                context.world.all_gather(saved, np.empty((1, 3), "f4"))
+                total.backward()  # to read them is no harm
+
+        on_ranks(run, 1, layout={})
+
+    def test_batches(self):
+        with tempfile.TemporaryDirectory() as folder, \
+                nxd.Context(nxd.Store.local(), 0, 1) as context:
+            path = f"{folder}/tokens.bin"
+            np.arange(64, dtype="<u2").tofile(path)
+            with nxd.DataLoader(context, [path], 2, 4, next_labels=1, shuffle=False) as loader:
+                for written in range(2):
+                    batch = [nxd.tensor(np.zeros((2, 4), np.int64)) for _ in range(2)]
+                    table = nxd.tensor(np.ones((64, 2), "f4"))
+                    table.requires_grad = True
+                    total = ops.sum(ops.embedding(table, batch[written]))
+                    loader.next(*batch)
+                    with self.assertRaisesRegex(nxd.InvalidState, "modified"):
+                        total.backward()
 
 
 class Operators(unittest.TestCase):
