@@ -158,9 +158,14 @@ def strings(values: Sequence[str] | None, kept: list[Any]) -> Any:
     return array
 
 
+# Options that count by a flag other than has_ and their own name.
+_FLAGS = {"step": "has_position", "microbatch": "has_position"}
+
+
 class Struct:
-    """Options of a call: defaults, then what was given by keyword. `pointer` is valid as long as
-    this object."""
+    """Options of a call: defaults, then what was given by keyword. An option that counts only where
+    another one says so, as seed does by has_seed, counts when it is given. `pointer` is valid as
+    long as this object."""
 
     def __init__(self, name: str, given: Mapping[str, Any], library: Any = core) -> None:
         self.pointer = ffi.new(name + "*")
@@ -175,6 +180,9 @@ class Struct:
             if key not in fields or key == "struct_size":
                 known = ", ".join(f for f in fields if f not in ("struct_size", "reserved"))
                 raise TypeError(f"{name}: no option {key!r}; there are {known}")
+            flag = _FLAGS.get(key, "has_" + key)
+            if flag in fields and flag not in given:
+                setattr(self.pointer, flag, 1)
             try:
                 setattr(self.pointer, key, self._convert(name, key, fields[key].type, value))
             except (TypeError, OverflowError) as error:

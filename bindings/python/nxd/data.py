@@ -34,8 +34,6 @@ class DataLoader(Handle):
         with collective(lambda: context.world):
             if isinstance(paths, (str, os.PathLike)):
                 raise InvalidArgument(f"paths: expected a list of paths, got {paths!r}")
-            if "seed" in options:
-                options["has_seed"] = 1
             struct = Struct("nxd_data_loader_options_t", options)
             names = [c_path(path) for path in paths]
             texts = [ffi.new("char[]", name) for name in names]

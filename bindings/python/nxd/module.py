@@ -200,7 +200,7 @@ class Module(EngineHandle):
 
     def add_parameter(self, name: str, global_shape: Sequence[int],
                       **options: Unpack[ParameterOptions]) -> Parameter:
-        """Adds a parameter; with has_shard_dim its dimension shard_dim is split over ranks."""
+        """Adds a parameter; with shard_dim that dimension is split over ranks."""
         struct = Struct("nxd_parameter_options_t", options, engine)
         out = ffi.new("nxd_parameter_t**")
         check(engine.nxd_module_add_parameter(

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 def shard_options(dim: int | None, options: Mapping[str, Any]) -> Struct:
     """The options of a shard along a dimension; None: of a whole weight."""
     if dim is not None:
-        options = {**options, "has_dim": 1, "dim": dim}
+        options = {**options, "dim": dim}
     return Struct("nxd_shard_options_t", options)
 
 

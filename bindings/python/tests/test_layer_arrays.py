@@ -135,6 +135,44 @@ class Layers(unittest.TestCase):
 
         on_ranks(run, 2, TP)
 
+    def test_options_that_are_given_count(self):
+        """ignore_index=0 ignores label 0, without has_ignore_index as well."""
+        ids, logits = np.array([0, 1, 0, 3]), numbers(4, 8)
+        shifted = np.exp(logits - logits.max(1, keepdims=True))
+        terms = -np.log(shifted[range(4), ids] / shifted.sum(1))
+
+        def run(context):
+            def loss(**options):
+                out = np.zeros(())
+                nxd.parallel_cross_entropy_forward(context, logits, ids, None, out, **options)
+                return float(out)
+
+            np.testing.assert_allclose(loss(), terms.mean())
+            np.testing.assert_allclose(loss(ignore_index=0), terms[ids != 0].mean())
+            np.testing.assert_allclose(loss(ignore_index=0, has_ignore_index=0), terms.mean())
+            grad = np.zeros((4, 2))
+            nxd.vocab_parallel_embedding_backward(context, ids, np.ones((4, 2)), grad,
+                                                  padding_idx=0)
+            np.testing.assert_array_equal(grad[:, 0], [0, 1, 0, 1])
+            x = np.ones((8, 8))
+
+            def drop(**options):
+                out = np.zeros_like(x)
+                nxd.dropout_forward(context, "drop", x, out, p=0.5, **options)
+                return out.tolist()
+
+            context.set_step(3, 2)
+            there = drop()
+            context.set_step(0)
+            here = drop()
+            self.assertNotEqual(there, here)
+            self.assertEqual(drop(step=3, microbatch=2), there)
+            self.assertEqual(drop(step=3, microbatch=2, has_position=0), here)
+            context.set_step(3)
+            self.assertEqual(drop(microbatch=0), here)
+
+        on_ranks(run, 1, {})
+
     def test_regions(self):
         x = numbers(4, 6)
 

@@ -222,6 +222,20 @@ class Modules(unittest.TestCase):
         with self.assertRaisesRegex(ArithmeticError, "broken"):
             net.initialize(3)
 
+    def test_options_that_are_given_count(self):
+        """As padding_idx=0 does, without has_padding_idx as well."""
+        def run(context):
+            module = nxd.Module(context)
+            self.assertEqual(module.add_parameter("whole", (2, 4)).shard, (-1, []))
+            self.assertEqual(module.add_parameter("part", (2, 4), shard_dim=1).shard,
+                             (1, [(2 * context.rank, 2 * context.rank + 2)]))
+            table = nxd.ParallelEmbedding(context, 4, 2, name="table", padding_idx=0)
+            ops.sum(table(nxd.tensor([0, 1, 2, 3]))).backward()
+            self.assertEqual(table.parameter("weight").grad.numpy()[:, 0].tolist(),
+                             [[0, 1], [1, 1]][context.rank])
+
+        on_ranks(run, 2, {"tensor_parallel_size": 2})
+
     def test_padding(self):
         self.assertEqual(nxd.number_of_extra_heads(25, 8), 7)
         with self.assertRaises(nxd.InvalidArgument):

@@ -45,6 +45,22 @@ class Raw(unittest.TestCase):
                     self.assertEqual(fields[field].offset, offset)
                     self.assertEqual(raw.ffi.sizeof(fields[field].type), size)
 
+    def test_options_that_count_by_a_flag(self):
+        """Given by keyword they count: has_seed goes on with seed, unless it is given as well."""
+        found = {}
+        for name in read("layout.json")["structs"]:
+            fields = dict(raw.ffi.typeof(name).fields)
+            for flag in fields:
+                option = {"has_position": "step"}.get(flag, flag.removeprefix("has_"))
+                if not flag.startswith("has_") or not name.endswith("options_t"):
+                    continue
+                found[name, option] = flag
+                for given, on in (({option: 0}, 1), ({}, 0), ({flag: 0, option: 0}, 0)):
+                    struct = _handle.Struct(name, given, raw.engine)
+                    self.assertEqual(getattr(struct.pointer, flag), on, (name, option))
+        self.assertGreater(len(found), 10)
+        self.assertIn(("nxd_pp_options_t", "labels_input"), found)
+
     def test_constants(self):
         constants, api = read("layout.json")["constants"], read("api.json")
         self.assertEqual(_raw.ABI_VERSION, constants["NXD_ABI_VERSION"])
