@@ -80,6 +80,41 @@ class Handle:
         self.close()
 
 
+class _Running:
+    """Around a call of a RunningHandle."""
+
+    __slots__ = ("_handle",)
+
+    def __init__(self, handle: RunningHandle) -> None:
+        self._handle = handle
+
+    def __enter__(self) -> None:
+        self._handle._calls += 1
+
+    def __exit__(self, *raised: object) -> None:
+        self._handle._calls -= 1
+
+
+class RunningHandle(Handle):
+    """One whose calls run callbacks, which cannot close it: the library uses it until they are
+    back."""
+
+    __slots__ = ("_calls",)
+
+    def __init__(self, pointer: Any, owner: Handle | None = None, kept: object = None) -> None:
+        self._calls = 0
+        super().__init__(pointer, owner, kept)
+
+    def _running(self) -> _Running:
+        return _Running(self)
+
+    def close(self) -> None:
+        if self._calls:
+            raise errors.InvalidState(f"a callback cannot close the {type(self).__name__} that "
+                                      "calls it")
+        super().close()
+
+
 class EngineHandle(Handle):
     """An object of libnxd."""
 

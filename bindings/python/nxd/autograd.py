@@ -8,7 +8,7 @@ from typing import Any
 
 from nxd._handle import EngineHandle, Struct, drop_user_data, get, pointers, to_enum, user_data
 from nxd.enums import DType
-from nxd.errors import InvalidArgument, callback, check
+from nxd.errors import InvalidArgument, InvalidState, callback, check
 from nxd.raw import engine, ffi
 from nxd.tensors import Tensor
 
@@ -79,19 +79,25 @@ class FunctionCall:
     def __init__(self, pointer: Any) -> None:
         self._pointer = pointer
 
+    @property
+    def pointer(self) -> Any:
+        if self._pointer is None:
+            raise InvalidState("this FunctionCall was used after the callback it was given to")
+        return self._pointer
+
     def save(self, *tensors: Tensor) -> None:
         """Keeps tensors from forward for backward."""
         for tensor in tensors:
-            check(engine.nxd_function_call_save(self._pointer, tensor.pointer))
+            check(engine.nxd_function_call_save(self.pointer, tensor.pointer))
 
     def saved(self, index: int) -> Tensor:
         """A tensor kept by forward."""
         return Tensor.retained(get("nxd_tensor_t**", engine.nxd_function_call_get_saved,
-                                   self._pointer, index))
+                                   self.pointer, index))
 
     def needs_grad(self, index: int) -> bool:
         """True if backward needs the gradient of an input."""
-        return bool(get("int32_t*", engine.nxd_function_call_needs_grad, self._pointer, index))
+        return bool(get("int32_t*", engine.nxd_function_call_needs_grad, self.pointer, index))
 
 
 class Function(EngineHandle):
@@ -154,15 +160,22 @@ def give(results: Any, array: Any, n: int, what: str) -> None:
 def _forward(call: Any, inputs: Any, num_inputs: int, outputs: Any, num_outputs: int,
              held: Any) -> None:
     function = ffi.from_handle(held)[0]
-    give(function(FunctionCall(call), *inputs_of(inputs, num_inputs)), outputs, num_outputs, "forward")
+    given = FunctionCall(call)
+    try:
+        give(function(given, *inputs_of(inputs, num_inputs)), outputs, num_outputs, "forward")
+    finally:
+        given._pointer = None
 
 
 @callback("nxd_function_options_t.backward")
 def _backward(call: Any, grads: Any, num_outputs: int, grad_inputs: Any, num_inputs: int,
               held: Any) -> None:
     function = ffi.from_handle(held)[1]
-    give(function(FunctionCall(call), *inputs_of(grads, num_outputs)), grad_inputs, num_inputs,
-         "backward")
+    given = FunctionCall(call)
+    try:
+        give(function(given, *inputs_of(grads, num_outputs)), grad_inputs, num_inputs, "backward")
+    finally:
+        given._pointer = None
 
 
 @callback("nxd_function_options_t.shape")

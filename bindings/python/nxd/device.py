@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import atexit
+import functools
+import threading
 import weakref
 from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -12,7 +14,7 @@ from nxd._handle import EngineHandle, Struct, drop_user_data, fill, get, read_st
 from nxd.autograd import give
 from nxd.data import DataLoader
 from nxd.enums import Device, GraphFormat
-from nxd.errors import callback, check, status_of
+from nxd.errors import InvalidState, callback, check, status_of
 from nxd.raw import engine, ffi
 from nxd.tensors import Tensor
 
@@ -68,8 +70,11 @@ class _Batches:
     def __init__(self, batches: Iterable[Tensor | Sequence[Tensor]]) -> None:
         self.iterator = iter(batches)
         self.exception: BaseException | None = None
+        # The thread that reads, while it does.
+        self.reader: int | None = None
 
     def read(self, room: Any, num_tensors: int, out_end: Any) -> None:
+        self.reader = threading.get_ident()
         try:
             give(next(self.iterator), room, num_tensors, "a batch")
         except StopIteration:
@@ -77,6 +82,12 @@ class _Batches:
         except BaseException as exception:
             self.exception = exception
             raise
+        finally:
+            self.reader = None
+
+    def is_reader(self) -> bool:
+        """True on the loader's thread, within the iterable."""
+        return self.reader == threading.get_ident()
 
     def check(self, status: int) -> None:
         # One raised ahead waits until the batches before it have been taken.
@@ -132,11 +143,26 @@ class DeviceLoader(EngineHandle):
         if self._batches is not None:
             _open_loaders.add(self)
 
+    def _destroyer(self) -> Any:
+        destroy = super()._destroyer()
+        return destroy if self._batches is None else functools.partial(_end, self._batches, destroy)
+
+    def _refuse_reader(self) -> None:
+        """The loader's thread would wait for itself."""
+        if self._batches is not None and self._batches.is_reader():
+            raise InvalidState("a DeviceLoader cannot be taken from or closed by the iterable that "
+                               "it reads")
+
+    def close(self) -> None:
+        self._refuse_reader()
+        super().close()
+
     def __iter__(self) -> DeviceLoader:
         return self
 
     def __next__(self) -> Tensor | tuple[Tensor, ...]:
         """One tensor, or a tuple of several."""
+        self._refuse_reader()
         room, end = ffi.new("nxd_tensor_t*[]", self._width), ffi.new("int32_t*")
         status = engine.nxd_device_loader_next(self.pointer, room, self._width, end)
         if self._batches is not None:
@@ -156,6 +182,15 @@ class DeviceLoader(EngineHandle):
     @position.setter
     def position(self, samples: int) -> None:
         check(engine.nxd_device_loader_set_position(self.pointer, samples))
+
+
+def _end(batches: _Batches, destroy: Callable[[Any], None], loader: Any) -> None:
+    """The end of a loader, whose last reference may be dropped on its own thread, by the collector
+    as well: another one waits for that then."""
+    if batches.is_reader():
+        threading.Thread(target=destroy, args=(loader,), daemon=False).start()
+    else:
+        destroy(loader)
 
 
 _open_loaders: weakref.WeakSet[DeviceLoader] = weakref.WeakSet()

@@ -77,7 +77,8 @@ class ModulePipeline(Pipeline):
             given = (_by_name(inputs, named, kept) if named
                      else (pointers("nxd_tensor_t", inputs), len(inputs)))
         by_place, by_name = functions
-        check((by_name if named else by_place)(self.pointer, *given, *outputs))
+        with self._running():
+            check((by_name if named else by_place)(self.pointer, *given, *outputs))
 
     def evaluate(self, *inputs: Tensor | None, num_outputs: int = 0,
                  **named: Tensor) -> tuple[float, Any]:

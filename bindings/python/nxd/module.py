@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from nxd import errors
 from nxd._array_calls import among
-from nxd._handle import EngineHandle, Struct, c_path, c_text, drop_user_data, fill, get, \
-    strings, text, to_enum, told, told_row, user_data
+from nxd._handle import EngineHandle, RunningHandle, Struct, c_path, c_text, drop_user_data, \
+    fill, get, strings, text, to_enum, told, told_row, user_data
 from nxd.autograd import _own, give, inputs_of, outputs_of
 from nxd.enums import Device, DType, Mismatch
 from nxd.errors import InvalidState, callback, check
@@ -389,11 +389,12 @@ class _Report(EngineHandle):
         return found
 
 
-class Tape(EngineHandle):
+class Tape(RunningHandle):
     """One run of a module that can be gone back through once."""
 
     __slots__ = ("_n_inputs",)
     _destroy = "nxd_tape_destroy"
+    _library = engine
 
     def __init__(self, pointer: Any, module: Module, num_inputs: int) -> None:
         super().__init__(pointer, kept=module)
@@ -403,8 +404,10 @@ class Tape(EngineHandle):
         """Adds to the parameters' gradients, and gives those of the inputs.
         [collective: the groups of the module's layers]"""
         out = ffi.new("nxd_tensor_t*[]", self._n_inputs or 1)
-        check(told_row("nxd_tensor_t", grad_outputs, lambda row, count: engine.nxd_tape_backward(
-            self.pointer, row, count, out, self._n_inputs)))
+        with self._running():
+            check(told_row("nxd_tensor_t", grad_outputs,
+                           lambda row, count: engine.nxd_tape_backward(
+                               self.pointer, row, count, out, self._n_inputs)))
         return [_own(out[i]) for i in range(self._n_inputs)]
 
 

@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from nxd._arrays import over_memory
-from nxd._handle import Handle, Struct, c_path, c_text, drop_user_data, get, read_struct, report, \
-    strings, text, to_enum, told, user_data
+from nxd._handle import RunningHandle, Struct, c_path, c_text, drop_user_data, get, read_struct, \
+    report, strings, text, to_enum, told, user_data
 from nxd._raw import StepReport
 from nxd.data_parallel import Ddp, finish
 from nxd.enums import DType, Hyperparameter, ParameterState
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from nxd.checkpoint import Checkpoint
 
 
-class Optimizer(Handle):
+class Optimizer(RunningHandle):
     """Updates parameters from their gradients. Over a module's parameters, or over a Ddp."""
 
     __slots__ = ("kept",)
@@ -42,17 +42,20 @@ class Optimizer(Handle):
         """A step's end: completes the gradients, takes their norm, clips, updates.
         [collective: tensor-, pipeline- and data-parallel groups]"""
         done = report("nxd_step_report_t")
-        check(finish(core.nxd_optimizer_step, self.pointer, options, done))
+        with self._running():
+            check(finish(core.nxd_optimizer_step, self.pointer, options, done))
         return read_struct(StepReport, done)
 
     def step_without_report(self, **options: Unpack[FinishOptions]) -> None:
         """The same without a report: the recorded device is not asked for the norm, so that the
         update runs, and fails, in mark_step()."""
-        check(finish(core.nxd_optimizer_step, self.pointer, options, ffi.NULL))
+        with self._running():
+            check(finish(core.nxd_optimizer_step, self.pointer, options, ffi.NULL))
 
     def update(self) -> None:
         """Updates from gradients that are finished."""
-        check(core.nxd_optimizer_update(self.pointer))
+        with self._running():
+            check(core.nxd_optimizer_update(self.pointer))
 
     def add_group(self, patterns: Sequence[str],
                   values: Mapping[Hyperparameter | str, float] | None = None) -> int:

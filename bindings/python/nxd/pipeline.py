@@ -8,8 +8,8 @@ from contextlib import suppress
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 from nxd._arrays import over_dltensor
-from nxd._handle import Handle, Struct, c_path, c_text, drop_user_data, get, read_struct, report, \
-    text, to_enum, told, user_data
+from nxd._handle import Handle, RunningHandle, Struct, c_path, c_text, drop_user_data, get, \
+    read_struct, report, text, to_enum, told, user_data
 from nxd._raw import PpCall, PpReport, PpTask
 from nxd.enums import Axis, DType, PpScheduleKind
 from nxd.errors import InvalidArgument, InvalidState, callback, check
@@ -109,7 +109,7 @@ class Stage(Protocol):
         """Fills grad_inputs and adds to the parameters' gradients."""
 
 
-class Pipeline(Handle):
+class Pipeline(RunningHandle):
     """The base of pipelines, over stages of one's own or of a model."""
 
     __slots__ = ()
@@ -187,7 +187,8 @@ class CallbackPipeline(Pipeline):
         """Forwards and backwards of all microbatches, or forwards alone; gives the mean loss.
         [collective: the pipeline-parallel group, and the data-parallel one if losses are averaged]
         """
-        return get("double*", core.nxd_pp_run, self.pointer, training)
+        with self._running():
+            return get("double*", core.nxd_pp_run, self.pointer, training)
 
 
 def _values(chunks: Sequence[Sequence[Value]], kept: list[Any]) -> tuple[Any, Any]:

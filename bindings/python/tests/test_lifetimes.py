@@ -346,6 +346,105 @@ for i in range(20):
     threading.Thread(target=lambda: (alive.clear(), gc.collect())).start()
 """)
 
+    def test_callbacks_that_close_what_calls_them(self):
+        """In a process of its own, which would crash."""
+        self.run_objects("""
+context = nxd.Context()
+context.init_model_parallel()
+x = nxd.tensor(np.ones((2, 4), "f4"))
+
+def refused(call, one):
+    try:
+        call()
+    except nxd.InvalidState as error:
+        assert "cannot close the " + type(one).__name__ in str(error), error
+    else:
+        raise AssertionError(one)
+    assert not one.closed
+    one.close()
+
+layer = nxd.Linear(context, 4, 4, name="l")
+arrays = [{"w": np.ones(4, "f4")} for _ in range(2)]
+for over in (layer, nxd.Ddp.over_arrays(context, *arrays)):
+    for way in ("step", "step_without_report", "update"):
+        optimizer = nxd.CustomOptimizer(over, lambda update: optimizer.close())
+        if over is layer:
+            ops.sum(layer(x)).backward()
+        refused(getattr(optimizer, way), optimizer)
+
+class Stage:
+    def forward(self, call, inputs, outputs): pipeline.close()
+    def backward(self, call, inputs, grad_outputs, grad_inputs): pass
+pipeline = nxd.CallbackPipeline(context, Stage(), [[]], [[]])
+refused(pipeline.run, pipeline)
+
+y, tape = layer.tape(x)
+layer.parameter("weight").on_grad(lambda: tape.close())
+refused(lambda: tape.backward(y), tape)
+
+class Loss(nxd.Module):
+    def __init__(self, context):
+        super().__init__(context)
+        self.l = self.add_child("l", nxd.Linear(context, 4, 4, name="l"))
+    def forward(self, x): return ops.sum(self.l(x))
+pipeline = nxd.ModulePipeline(Loss(context), [x], num_microbatches=1)
+for parameter in pipeline.local_module.parameters():
+    parameter.on_grad(lambda: pipeline.close())
+refused(lambda: pipeline.train(x), pipeline)
+""")
+
+    def test_a_loader_and_its_iterable(self):
+        self.run_objects("""
+def batches(use):
+    yield nxd.tensor([1.0])
+    use()
+    yield nxd.tensor([2.0])
+
+for use in (lambda: loader.close(), lambda: next(loader)):
+    made = threading.Event()
+    loader = nxd.DeviceLoader(batches(lambda: made.wait() and use()), "cpu")
+    made.set()
+    next(loader)
+    try:
+        next(loader)
+    except nxd.InvalidState as error:
+        assert "iterable" in str(error), error
+    else:
+        raise AssertionError(use)
+    loader.close()
+
+taken, used = threading.Event(), threading.Event()
+def drop():
+    taken.wait()
+    gone = weakref.ref(held[0])
+    held.clear()
+    assert gone() is None
+    used.set()
+held = [nxd.DeviceLoader(batches(drop), "cpu", prefetch=1)]
+next(held[0])
+taken.set()
+used.wait()
+""")
+
+    def test_a_function_call_that_outlives_its_callback(self):
+        self.run_objects("""
+calls = []
+def forward(call, x): calls.append(call); call.save(x); return x * 2
+def backward(call, g): calls.append(call); return g * call.saved(0)
+function, x = nxd.Function("test::f", forward, backward), nxd.tensor([1.0])
+x.requires_grad = True
+ops.sum(function(x)).backward()
+for call in calls:
+    for use in (lambda: call.save(x), lambda: call.saved(0), lambda: call.needs_grad(0)):
+        try:
+            use()
+        except nxd.InvalidState as error:
+            assert "after the callback" in str(error), error
+        else:
+            raise AssertionError(use)
+assert len(calls) == 2
+""")
+
     def test_with_a_peer_that_waits(self):
         """A rank's finalizers wait for nobody, and let go of peers that wait for it."""
         self.run_objects("""
