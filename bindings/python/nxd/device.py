@@ -57,6 +57,11 @@ def _closure(held: Any) -> None:
     ffi.from_handle(held)()
 
 
+@callback("nxd_step_closure_fn", apart=True)
+def _closure_apart(held: Any) -> None:
+    ffi.from_handle(held)()
+
+
 def add_step_closure(closure: Callable[[], None]) -> None:
     """Has closure() called once by this thread's next mark_step(), when the graph has run."""
     with user_data.given(closure) as held:
@@ -101,7 +106,7 @@ def add_step_closure_async(closure: Callable[[], None]) -> None:
     mark_step() or wait_step_closures() raises UserError."""
     atexit.unregister(wait_step_closures)
     with user_data.given(closure) as held:
-        check(engine.nxd_add_step_closure_async(_closure, held, drop_user_data))
+        check(engine.nxd_add_step_closure_async(_closure_apart, held, drop_user_data))
     # No thread can run Python once the interpreter ends.
     atexit.register(wait_step_closures)
 
@@ -203,7 +208,7 @@ def _close_loaders() -> None:
         loader.close()
 
 
-@callback("nxd_read_batch_fn")
+@callback("nxd_read_batch_fn", apart=True)
 def _read_batch(room: Any, num_tensors: int, out_end: Any, held: Any) -> None:
     ffi.from_handle(held).read(room, num_tensors, out_end)
 

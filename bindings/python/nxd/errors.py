@@ -97,6 +97,11 @@ def keep_exception(kind: Any, value: BaseException | None, trace: TracebackType 
     """The onerror of callbacks that give a status, which it returns. An exception of a signal's
     handler on the way into one comes here, too."""
     _kept.exception = value
+    return _tell_exception(kind, value, trace)
+
+
+def _tell_exception(kind: Any, value: BaseException | None, trace: TracebackType | None) -> int:
+    """The onerror of callbacks on the library's own threads, which no call of Python's waits on."""
     if value is None:
         return Status.USER
     status = status_of(value)
@@ -130,11 +135,11 @@ def _print_exception(kind: Any, value: BaseException | None, trace: Any) -> None
         traceback.print_exception(value)
 
 
-def callback(name: str) -> Callable[[Callable[..., None]], Any]:
+def callback(name: str, apart: bool = False) -> Callable[[Callable[..., None]], Any]:
     """Makes a function one that the library calls, of the type that the header gives that name, or
     of that field, as "struct.field": of user_data, a handle of what Python gave it.
     When it raises, the library gets the status of a call that failed, or USER, and the outermost
-    call raises the same exception."""
+    call raises the same exception. One that runs apart is only called by the library's threads."""
     def make(function: Callable[..., None]) -> Any:
         owner, _, field = name.partition(".")
         signature = ffi.typeof(owner)
@@ -145,10 +150,14 @@ def callback(name: str) -> Callable[[Callable[..., None]], Any]:
 
         @functools.wraps(function)
         def call(*arguments: Any) -> int:
+            # Calls that fail within are not those that an earlier callback has failed in.
+            earlier, _kept.exception = _kept.exception, None
             function(*arguments)
+            _kept.exception = earlier
             return 0
 
-        return ffi.callback(signature, call, error=Status.USER, onerror=keep_exception)
+        return ffi.callback(signature, call, error=Status.USER,
+                            onerror=_tell_exception if apart else keep_exception)
 
     return make
 
@@ -193,6 +202,16 @@ def raise_kept() -> None:
     kept, _kept.exception = _kept.exception, None
     if kept is not None:
         raise kept
+
+
+def look(function: Callable[..., int], *arguments: Any) -> int:
+    """The status of a call that may end well though a callback has failed in it, such as one of a
+    store of Python's: nothing is kept of that then, but Ctrl-C."""
+    earlier = _kept.exception
+    status = function(*arguments)
+    if status == 0 and isinstance(_kept.exception, Exception):
+        _kept.exception = earlier
+    return status
 
 
 def check(status: int) -> None:

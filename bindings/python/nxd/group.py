@@ -9,7 +9,7 @@ from nxd._arrays import Buffer, buffer, mark_written
 from nxd._handle import Handle, c_text, fill, get, owned, to_enum
 from nxd._raw import ErrorInfo
 from nxd.enums import DType, Reduce, Transport
-from nxd.errors import InvalidArgument, NxdError, check, info_from, raise_kept
+from nxd.errors import InvalidArgument, NxdError, check, info_from, look, raise_kept
 from nxd.raw import core, ffi
 
 
@@ -45,7 +45,7 @@ class _Unattended:
     @staticmethod
     def _done(work: Any) -> bool:
         out = ffi.new("int32_t*")
-        return core.nxd_work_test(work, out) != 0 or out[0] != 0
+        return look(core.nxd_work_test, work, out) != 0 or out[0] != 0
 
 
 unattended = _Unattended()
@@ -95,7 +95,7 @@ class Work(Handle):
     @property
     def done(self) -> bool:
         """From any thread; wait() then returns at once."""
-        return bool(get("int32_t*", core.nxd_work_test, self.pointer))
+        return bool(get("int32_t*", look, core.nxd_work_test, self.pointer))
 
     def wait(self, timeout_ms: int = -1) -> Any:
         """Waits until the work is done, and gives the array it wrote. Timeout, with the work still

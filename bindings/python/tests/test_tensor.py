@@ -5,6 +5,7 @@ import sys
 import tempfile
 import threading
 import unittest
+import weakref
 
 import numpy as np
 
@@ -357,6 +358,48 @@ class RecordedDevice(unittest.TestCase):
         with self.assertRaises(nxd.UserError):
             nxd.mark_step()
             nxd.wait_step_closures()
+
+    def test_failures_on_other_threads_do_not_meet(self):
+        """One that is handled in a batch or closure is not that of an earlier one."""
+        found = []
+
+        def fail(mine):
+            try:
+                nxd.tensor([1.0, 2.0]).item()
+            except nxd.InvalidArgument as error:
+                found.append(str(error))
+            raise nxd.InvalidArgument(mine)
+
+        class Batches:
+            def __iter__(self):
+                return self
+
+            def __next__(self):
+                fail("mine")
+
+        with nxd.DeviceLoader(Batches(), "cpu", prefetch=1) as loader:
+            for _ in range(2):
+                with self.assertRaisesRegex(nxd.InvalidArgument, "mine"):
+                    next(loader)
+        for _ in range(2):
+            nxd.add_step_closure_async(lambda: fail("mine"))
+            with self.assertRaises(nxd.InvalidArgument):
+                nxd.mark_step()
+                nxd.wait_step_closures()
+        self.assertEqual(len(found), 4)
+        self.assertEqual(len(set(found)), 1, found)
+        gone = []
+
+        def fail_with(value):
+            gone.append(weakref.ref(value))
+            raise KeyError("mine")
+
+        nxd.add_step_closure_async(lambda: fail_with(np.zeros(1)))
+        with self.assertRaises(nxd.UserError):
+            nxd.mark_step()
+            nxd.wait_step_closures()
+        gc.collect()
+        self.assertIsNone(gone[0]())  # the thread keeps no exception
 
     def test_batches_of_an_iterator(self):
         def batches():
