@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import weakref
-from collections.abc import Mapping, Sequence, Sized
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
@@ -70,11 +70,13 @@ class PipelineSchedule(Handle):
     def report(self, **costs: Unpack[PpCosts]) -> PpReport:
         """Plays the schedule through under given costs: numbers, and lists with one for each
         stage."""
-        for name, given in costs.items():
-            if isinstance(given, Sized) and len(given) != self._stages():
+        given = {name: list(cost) if isinstance(cost, Iterable) else cost
+                 for name, cost in costs.items()}
+        for name, cost in given.items():
+            if isinstance(cost, list) and len(cost) != self._stages():
                 raise InvalidArgument(f"{name}: expected one for each of {self._stages()} stages, "
-                                      f"got {len(given)}")
-        struct, out = Struct("nxd_pp_costs_t", costs), report("nxd_pp_report_t")
+                                      f"got {len(cost)}")
+        struct, out = Struct("nxd_pp_costs_t", given), report("nxd_pp_report_t")
         check(core.nxd_pp_schedule_get_report(self.pointer, struct.pointer, out))
         return read_struct(PpReport, out)
 

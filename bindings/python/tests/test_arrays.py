@@ -548,6 +548,9 @@ class Pipelines(unittest.TestCase):
         self.assertGreater(schedule.report(**costs).makespan, schedule.report().makespan)
         with self.assertRaisesRegex(nxd.InvalidArgument, "forward: expected .* 2 stages, got 1"):
             own.report(forward=[1.0])
+        with self.assertRaisesRegex(nxd.InvalidArgument, "forward: expected .* 2 stages, got 1"):
+            own.report(forward=iter([1.0]))  # which has no length
+        self.assertEqual(own.report(forward=iter([1.0, 2.0]), transfer=0.5), own.report(**costs))
 
     def test_chunks_without_values(self):
         def run(context):
