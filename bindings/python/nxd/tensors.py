@@ -187,7 +187,7 @@ class Tensor(EngineHandle):
         return self._with("div", other)
 
     def __rsub__(self, other: float) -> Tensor:
-        return -self + other
+        return self._with("rsub", other)
 
     __radd__, __rmul__ = __add__, __mul__
 

@@ -283,6 +283,10 @@ class Operators(unittest.TestCase):
                           (x + 1, [2, 3]), (2 * x, [2, 4]), (1 - x, [0, -1]), (-x, [-1, -2])):
             self.assertEqual(got.numpy().tolist(), want)
         self.assertEqual((x @ y).item(), 13)
+        for dtype, values, number, want in (("u1", [3, 5], 10.5, [7.5, 5.5]),
+                                            ("u1", [3, 5], 300, [41, 39]),
+                                            ("i1", [-128], 0.5, [128.5])):
+            self.assertEqual((number - nxd.tensor(np.array(values, dtype))).numpy().tolist(), want)
 
     def test_errors(self):
         with self.assertRaisesRegex(nxd.InvalidArgument, "softmax"):
