@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import operator
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from enum import Enum
 from typing import TYPE_CHECKING, Any
 
@@ -93,7 +93,7 @@ class Ddp(Handle):
         return self._index[name]
 
     def set_placements(self, placements: Mapping[str, Placement | str | int],
-                       tied: Collection[str] = ()) -> None:
+                       tied: Iterable[str] = ()) -> None:
         """Says how each parameter is a part of a model: the dimension that tensor-parallel ranks
         have parts of, or a Placement, of dimension 0 if it is SHARDED; tied are those that another
         pipeline stage has too, and counts in norms. Norms, clipping and saved states are then those
@@ -101,7 +101,8 @@ class Ddp(Handle):
         [collective: tensor-, pipeline- and data-parallel groups]"""
         names = self.names
         try:
-            if set(placements) != set(names) or not set(tied) <= set(names):
+            tied = set(tied)  # asked below for each name
+            if set(placements) != set(names) or not tied <= set(names):
                 raise InvalidArgument(f"placements: expected one for each of {names}, and tied "
                                       f"ones among these, got {list(placements)} and {list(tied)}")
             held = [_placement(name, placements[name]) for name in names]
@@ -114,7 +115,7 @@ class Ddp(Handle):
         check(core.nxd_ddp_set_placements(self.pointer, kinds, dims, shared, len(names)))
 
     def set_shards(self, shards: Mapping[str, Mapping[str, int] | None],
-                   partial_grads: Collection[str] = (), tied: Collection[str] = ()) -> None:
+                   partial_grads: Iterable[str] = (), tied: Iterable[str] = ()) -> None:
         """set_placements for parameters that ranks hold other parts of than equal consecutive ones:
         the arguments by which shard_initialize fills each array, such as {"dim": 0, "size": 50257}
         or {"dim": 0, "num_fused": 2}; None: each rank has the whole parameter. The gradients of
@@ -122,6 +123,7 @@ class Ddp(Handle):
         another pipeline stage. [collective: tensor-, pipeline- and data-parallel groups]"""
         names = self.names
         try:
+            partial_grads, tied = set(partial_grads), set(tied)  # asked below for each name
             for given in (*partial_grads, *tied):
                 self._place(given)
             if set(shards) != set(names):
