@@ -160,15 +160,34 @@ def c_path(value: str | bytes | os.PathLike[Any]) -> bytes:
     return data
 
 
-def told(convert: Callable[[Any], Any], value: Any, call: Callable[[Any], R]) -> R:
-    """A collective call with a path or a text of this rank's. One that is none goes as NULL, which
-    the library rejects on all ranks: the peers, who are in the call already or about to be, would
-    wait otherwise."""
+def c_number(kind: str, value: Any) -> Any:
+    """A number for the library, of a type of C that it fits in."""
+    return ffi.new(kind + "*", value)[0]
+
+
+def told(convert: Callable[[Any], Any], value: Any, call: Callable[..., R],
+         *numbers: tuple[str, Any]) -> R:
+    """A collective call with a path or a text of this rank's, and numbers by their types. A value
+    that is no text goes as NULL, and one that is no number as -1, which the library rejects on all
+    ranks: the peers, who are in the call already or about to be, would wait otherwise."""
+    given = ffi.NULL
     try:
         given = convert(value)
+        taken = [c_number(*number) for number in numbers]
     except Exception:
         with suppress(Exception):
-            call(ffi.NULL)
+            call(given, *[-1] * len(numbers))
+        raise
+    return call(given, *taken)
+
+
+def told_number(value: Any, call: Callable[[int], R]) -> R:
+    """The same of a call with a number of 32 bits, of which -1 is rejected on all ranks."""
+    try:
+        given = c_number("int32_t", value)
+    except Exception:
+        with suppress(Exception):
+            call(-1)
         raise
     return call(given)
 

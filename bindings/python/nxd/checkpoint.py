@@ -6,7 +6,7 @@ import os
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
-from nxd._handle import Handle, c_path, c_text, get, text, told
+from nxd._handle import Handle, c_path, c_text, get, text, told, told_number
 from nxd.errors import check
 from nxd.raw import core, ffi
 
@@ -42,20 +42,23 @@ class Checkpoint(Handle):
     @classmethod
     def create(cls, ctx: Context, directory: str, step: int) -> Checkpoint:
         """Begins the checkpoint of a step. [collective: world]"""
-        return cls(told(c_path, directory, lambda path: get(
-            "nxd_checkpoint_t**", core.nxd_checkpoint_create, ctx.pointer, path, step)))
+        return cls(told(c_path, directory, lambda path, number: get(
+            "nxd_checkpoint_t**", core.nxd_checkpoint_create, ctx.pointer, path, number),
+            ("int64_t", step)))
 
     @classmethod
     def open(cls, ctx: Context, directory: str, step: int, verify: bool = True) -> Checkpoint:
         """Opens that of a step. [collective: world]"""
-        return cls(told(c_path, directory, lambda path: get(
-            "nxd_checkpoint_t**", core.nxd_checkpoint_open, ctx.pointer, path, step, verify)))
+        return cls(told(c_path, directory, lambda path, number, verified: get(
+            "nxd_checkpoint_t**", core.nxd_checkpoint_open, ctx.pointer, path, number, verified),
+            ("int64_t", step), ("int32_t", verify)))
 
     @classmethod
     def open_newest(cls, ctx: Context, directory: str, verify: bool = True) -> Checkpoint | None:
         """Opens the newest complete one; None where there is none. [collective: world]"""
-        out = told(c_path, directory, lambda path: get(
-            "nxd_checkpoint_t**", core.nxd_checkpoint_open_newest, ctx.pointer, path, verify))
+        out = told(c_path, directory, lambda path, verified: get(
+            "nxd_checkpoint_t**", core.nxd_checkpoint_open_newest, ctx.pointer, path, verified),
+            ("int32_t", verify))
         return cls(out) if out != ffi.NULL else None
 
     @property
@@ -77,11 +80,13 @@ class Checkpoint(Handle):
 
     def publish(self, keep_last: int = 0) -> None:
         """Completes the checkpoint, and keeps so many; 0: all. [collective: world]"""
-        check(core.nxd_checkpoint_publish(self.pointer, keep_last))
+        told_number(keep_last, lambda count: check(core.nxd_checkpoint_publish(
+            self.pointer, count)))
 
     def publish_async(self, keep_last: int = 0) -> None:
         """The same in the background, while the program goes on. [collective: world]"""
-        check(core.nxd_checkpoint_publish_async(self.pointer, keep_last))
+        told_number(keep_last, lambda count: check(core.nxd_checkpoint_publish_async(
+            self.pointer, count)))
 
     @property
     def done(self) -> bool:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import operator
 import weakref
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -175,20 +176,26 @@ class Module(EngineHandle):
         raise NotImplementedError
 
     def __call__(self, *inputs: Tensor | None, num_outputs: int | None = None) -> Any:
-        n = self.num_outputs if num_outputs is None else num_outputs
-        out = ffi.new("nxd_tensor_t*[]", n or 1)
-        check(told_row("nxd_tensor_t", inputs, lambda row, count: engine.nxd_module_forward(
-            self.pointer, row, count, out, n)))
+        return self._run(engine.nxd_module_forward, inputs, num_outputs)
+
+    def _run(self, function: Any, inputs: Sequence[Tensor | None], num_outputs: int | None,
+             *more: Any) -> Any:
+        try:
+            n = operator.index(self.num_outputs if num_outputs is None else num_outputs)
+            out = ffi.new("nxd_tensor_t*[]", n or 1)
+        except Exception:
+            function(self.pointer, ffi.NULL, 0, ffi.NULL, 1, *more)  # which tells the other ranks
+            raise
+        check(told_row("nxd_tensor_t", inputs, lambda row, count: function(
+            self.pointer, row, count, out, n, *more)))
         return outputs_of(out, n)
 
     def tape(self, *inputs: Tensor | None, num_outputs: int | None = None) -> tuple[Any, Tape]:
         """Runs the module for a framework with its own differentiation: outputs, and what its
         backward needs."""
-        n = self.num_outputs if num_outputs is None else num_outputs
-        out, tape = ffi.new("nxd_tensor_t*[]", n or 1), ffi.new("nxd_tape_t**")
-        check(told_row("nxd_tensor_t", inputs, lambda row, count: engine.nxd_module_forward_tape(
-            self.pointer, row, count, out, n, tape)))
-        return outputs_of(out, n), Tape(tape[0], self, len(inputs))
+        tape = ffi.new("nxd_tape_t**")
+        outputs = self._run(engine.nxd_module_forward_tape, inputs, num_outputs, tape)
+        return outputs, Tape(tape[0], self, len(inputs))
 
     # The tree.
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 from nxd._arrays import over_dltensor
 from nxd._handle import Handle, RunningHandle, Struct, c_path, c_text, drop_user_data, get, \
-    read_struct, report, text, to_enum, told, user_data
+    read_struct, report, text, to_enum, told, told_number, user_data
 from nxd._raw import PpCall, PpReport, PpTask
 from nxd.enums import Axis, DType, PpScheduleKind
 from nxd.errors import InvalidArgument, InvalidState, callback, check
@@ -190,7 +190,8 @@ class CallbackPipeline(Pipeline):
         [collective: the pipeline-parallel group, and the data-parallel one if losses are averaged]
         """
         with self._running():
-            return get("double*", core.nxd_pp_run, self.pointer, training)
+            return told_number(training, lambda flag: get("double*", core.nxd_pp_run, self.pointer,
+                                                          flag))
 
 
 def _values(chunks: Sequence[Sequence[Value]], kept: list[Any]) -> tuple[Any, Any]:

@@ -57,13 +57,15 @@ class TrainingState(Handle):
     def save(self, directory: str, step: int, keep_last: int = 0) -> None:
         """Saves all parts as the checkpoint of a step, and keeps so many; 0: all.
         [collective: world]"""
-        told(c_path, directory, lambda path: check(core.nxd_training_state_save(
-            self.pointer, path, step, keep_last)))
+        self._save(core.nxd_training_state_save, directory, step, keep_last)
 
     def save_async(self, directory: str, step: int, keep_last: int = 0) -> None:
         """The same in the background, while the program goes on. [collective: world]"""
-        told(c_path, directory, lambda path: check(core.nxd_training_state_save_async(
-            self.pointer, path, step, keep_last)))
+        self._save(core.nxd_training_state_save_async, directory, step, keep_last)
+
+    def _save(self, function: Any, directory: str, step: int, keep_last: int) -> None:
+        told(c_path, directory, lambda path, *numbers: check(function(
+            self.pointer, path, *numbers)), ("int64_t", step), ("int32_t", keep_last))
 
     def wait(self, timeout_ms: int = -1) -> None:
         """Waits until the last save_async has ended, and raises what it ended with. Timeout, with
@@ -73,8 +75,9 @@ class TrainingState(Handle):
     def load_newest(self, directory: str, verify: bool = True) -> int | None:
         """Loads all parts from the newest complete checkpoint, and gives its step; None, and
         nothing changed, where there is none. [collective: world]"""
-        step = told(c_path, directory, lambda path: get(
-            "int64_t*", core.nxd_training_state_load_newest, self.pointer, path, verify))
+        step = told(c_path, directory, lambda path, verified: get(
+            "int64_t*", core.nxd_training_state_load_newest, self.pointer, path, verified),
+            ("int32_t", verify))
         return step if step >= 0 else None
 
     def snapshot(self, checkpoint: Checkpoint) -> None:

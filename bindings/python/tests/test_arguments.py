@@ -1,5 +1,6 @@
 """Arguments that Python has many kinds of: iterators, texts, numbers of numpy's, views."""
 
+import tempfile
 import unittest
 
 import numpy as np
@@ -34,6 +35,71 @@ class Lists(unittest.TestCase):
                 self.assertEqual(norm(**{name: filter(None, ["b"])}), each)
 
         on_ranks(run, layout={"tensor_parallel_size": 2})
+
+
+class Told(unittest.TestCase):
+    def test_numbers_refused_here_are_told_to_the_peers(self):
+        """They would wait until their time is over."""
+        class Stage:
+            def forward(self, call, inputs, outputs):
+                return 1.0
+
+        def linear(context):
+            return nxd.ColumnParallelLinear(context, 4, 4, name="l"), nxd.zeros((2, 4))
+
+        def forward(context, outputs):
+            layer, x = linear(context)
+            layer(x, num_outputs=outputs)
+
+        def tape(context, outputs):
+            layer, x = linear(context)
+            layer.tape(x, num_outputs=outputs)
+
+        def run_pipeline(context, training):
+            value = [nxd.Value("h", (4,))]
+            lists = ([[]], [value]) if context.rank == 0 else ([value], [[]])
+            nxd.CallbackPipeline(context, Stage(), *lists).run(training)
+
+        def publish(context, keep_last):
+            nxd.Checkpoint.create(context, directory, 5).publish(keep_last)
+
+        def publish_async(context, keep_last):
+            nxd.Checkpoint.create(context, directory, 5).publish_async(keep_last)
+
+        large, outputs = 2**40, "outputs: "
+        calls = [
+            (lambda c, step: nxd.Checkpoint.create(c, directory, step), 1.5, 1, "step: "),
+            (lambda c, step: nxd.Checkpoint.create(c, directory, step), 2**64, 1, "step: "),
+            (lambda c, step: nxd.Checkpoint.open(c, directory, step), "1", 1, "step: |verify: "),
+            (lambda c, verify: nxd.Checkpoint.open_newest(c, directory, verify), 0.5, 1, "verify"),
+            (publish, large, 1, "keep_last: "), (publish_async, 1.0, 1, "keep_last: "),
+            (lambda c, step: nxd.TrainingState(c).save(directory, step), np.float64(1), 1, "step"),
+            (lambda c, keep: nxd.TrainingState(c).save(directory, 1, keep), large, 1, ""),
+            (lambda c, keep: nxd.TrainingState(c).save_async(directory, 1, keep), "1", 1, ""),
+            (lambda c, verify: nxd.TrainingState(c).load_newest(directory, verify), "", 1,
+             "verify"),
+            (run_pipeline, "x", 1, "training: "), (forward, "a", 1, outputs),
+            (forward, 1.0, 1, outputs), (forward, -1, 1, outputs), (tape, [1], 1, outputs)]
+
+        def run(context, call, bad, good, reason):
+            here = context.rank == 1
+            with self.assertRaises(Exception if here else nxd.InvalidArgument) as caught:
+                call(context, bad if here else good)
+            if not here:
+                self.assertRegex(str(caught.exception), "rank 1 rejected its arguments: .*"
+                                 + reason)
+
+        for case in calls:
+            call, bad, _, reason = case
+            split = "pipeline" if call is run_pipeline else "tensor"
+            with self.subTest(reason, bad=bad), tempfile.TemporaryDirectory() as directory:
+                on_ranks(lambda context: run(context, *case),
+                         layout={split + "_parallel_size": 2})
+
+    def test_numbers_of_numpys(self):
+        with nxd.Context() as context, tempfile.TemporaryDirectory() as directory:
+            nxd.Checkpoint.create(context, directory, np.int64(3)).publish(np.int32(2))
+            self.assertEqual(nxd.Checkpoint.open(context, directory, np.uint8(3), True).step, 3)
 
 
 if __name__ == "__main__":
