@@ -16,6 +16,7 @@ from nxd.raw import core, engine, ffi
 E = TypeVar("E", bound=IntEnum)
 H = TypeVar("H", bound="Handle")
 R = TypeVar("R")
+T = TypeVar("T")
 
 
 def owned(pointer: Any, destroy: Any, kept: object) -> Any:
@@ -200,6 +201,13 @@ def told_row(kind: str, given: Sequence[Any], call: Callable[[Any, int], int]) -
         call(ffi.NULL, len(given))
         raise
     return call(row, len(given))
+
+
+def texts(name: str, values: Iterable[T]) -> list[T]:
+    """A list of texts or paths of the caller's. A single one would be taken for its characters."""
+    if isinstance(values, (str, bytes, os.PathLike)):
+        raise errors.InvalidArgument(f"{name}: expected a list, got {values!r}")
+    return list(values)
 
 
 def strings(values: Sequence[str] | None, kept: list[Any]) -> Any:

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from nxd import _arrays
-from nxd._handle import Handle, Struct, c_path, get
+from nxd._handle import Handle, Struct, c_path, get, texts
 from nxd.enums import DType
 from nxd.errors import InvalidArgument, check
 from nxd.group import collective
@@ -32,12 +32,10 @@ class DataLoader(Handle):
                  sequence_length: int, **options: Unpack[DataLoaderOptions]) -> None:
         out = ffi.new("nxd_data_loader_t**")
         with collective(lambda: context.world):
-            if isinstance(paths, (str, os.PathLike)):
-                raise InvalidArgument(f"paths: expected a list of paths, got {paths!r}")
             struct = Struct("nxd_data_loader_options_t", options)
-            names = [c_path(path) for path in paths]
-            texts = [ffi.new("char[]", name) for name in names]
-            row = ffi.new("const char*[]", texts or 1)
+            names = [c_path(path) for path in texts("paths", paths)]
+            rooms = [ffi.new("char[]", name) for name in names]
+            row = ffi.new("const char*[]", rooms or 1)
             status = core.nxd_data_loader_create(context.pointer, row, len(names), batch_size,
                                                  sequence_length, struct.pointer, out)
         check(status)

@@ -9,7 +9,7 @@ from enum import Enum
 from typing import TYPE_CHECKING, Any
 
 from nxd import _arrays
-from nxd._handle import Handle, Struct, get, strings, text, to_enum
+from nxd._handle import Handle, Struct, get, strings, text, texts, to_enum
 from nxd.enums import Placement
 from nxd.errors import InvalidArgument, check
 from nxd.group import collective
@@ -101,7 +101,7 @@ class Ddp(Handle):
         [collective: tensor-, pipeline- and data-parallel groups]"""
         names = self.names
         try:
-            tied = set(tied)  # asked below for each name
+            tied = set(texts("tied", tied))
             if set(placements) != set(names) or not tied <= set(names):
                 raise InvalidArgument(f"placements: expected one for each of {names}, and tied "
                                       f"ones among these, got {list(placements)} and {list(tied)}")
@@ -123,7 +123,8 @@ class Ddp(Handle):
         another pipeline stage. [collective: tensor-, pipeline- and data-parallel groups]"""
         names = self.names
         try:
-            partial_grads, tied = set(partial_grads), set(tied)  # asked below for each name
+            partial_grads, tied = (
+                set(texts("partial_grads", partial_grads)), set(texts("tied", tied)))
             for given in (*partial_grads, *tied):
                 self._place(given)
             if set(shards) != set(names):

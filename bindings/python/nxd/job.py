@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from nxd import errors
-from nxd._handle import Handle, Struct, get, strings
+from nxd._handle import Handle, Struct, get, strings, texts
 from nxd.errors import check
 from nxd.raw import core, ffi
 
@@ -76,11 +76,12 @@ def spawn(argv: Sequence[str] | None = None, num_processes: int = 0,
                 "argv: expected a command, got None in a program that Python reads from its standard "
                 "input, where ranks cannot read it again")
         argv = _own_command()
+    words = texts("argv", argv)
     kept: list[Any] = []
     # The library reads a list that ends with NULL.
-    array = ffi.new("const char*[]", len(argv) + 1)
-    strings_ = strings(list(argv), kept)
-    for i in range(len(argv)):
+    array = ffi.new("const char*[]", len(words) + 1)
+    strings_ = strings(words, kept)
+    for i in range(len(words)):
         array[i] = strings_[i]
     options = Struct("nxd_spawn_options_t", {"num_processes": num_processes,
                                              "omp_num_threads": omp_num_threads})

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from nxd import errors
 from nxd._array_calls import among
 from nxd._handle import EngineHandle, RunningHandle, Struct, c_path, c_text, drop_user_data, \
-    fill, get, strings, text, to_enum, told, told_row, user_data
+    fill, get, strings, text, texts, to_enum, told, told_row, user_data
 from nxd.autograd import _own, give, inputs_of, outputs_of
 from nxd.enums import Device, DType, Mismatch
 from nxd.errors import InvalidState, callback, check
@@ -329,8 +329,8 @@ class Module(EngineHandle):
     def checkpoint(self, names: Sequence[str] | None = None, on: bool = True) -> None:
         """Recomputes the activations of modules in their backward pass."""
         kept: list[Any] = []
-        array = strings(list(names), kept) if names is not None else ffi.NULL
-        check(engine.nxd_apply_checkpoint(self.pointer, array, len(names or ()), on))
+        given = None if names is None else texts("names", names)
+        check(engine.nxd_apply_checkpoint(self.pointer, strings(given, kept), len(given or ()), on))
 
     def pad(self, tp_degree: int, num_heads: int, wrapped_classes: Sequence[str] = (),
             hook: PadHook | None = None) -> None:
@@ -340,11 +340,12 @@ class Module(EngineHandle):
         [collective: tensor-parallel group]"""
         kept: list[Any] = []
         with among(self.context):
-            array = strings(list(wrapped_classes), kept) if wrapped_classes else ffi.NULL
+            classes = texts("wrapped_classes", wrapped_classes)
+            array = strings(classes, kept) if classes else ffi.NULL
             given = (ffi.NULL if hook is None else
                      ffi.new_handle((dict(self._by_address()), hook)))
             status = engine.nxd_pad_model(self.pointer, tp_degree, num_heads, array,
-                                          len(wrapped_classes),
+                                          len(classes),
                                           ffi.NULL if hook is None else _pad_hook, given)
         check(status)
 

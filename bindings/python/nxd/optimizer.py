@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from nxd._arrays import over_memory
 from nxd._handle import RunningHandle, Struct, c_path, c_text, drop_user_data, get, read_struct, \
-    report, strings, text, to_enum, told, user_data
+    report, strings, text, texts, to_enum, told, user_data
 from nxd._raw import StepReport
 from nxd.data_parallel import Ddp, finish
 from nxd.enums import DType, Hyperparameter, ParameterState
@@ -63,8 +63,8 @@ class Optimizer(RunningHandle):
         hyperparameters of its own."""
         kept: list[Any] = []
         out = ffi.new("int32_t*")
-        check(core.nxd_optimizer_add_group(self.pointer, strings(list(patterns), kept),
-                                           len(patterns), out))
+        given = texts("patterns", patterns)
+        check(core.nxd_optimizer_add_group(self.pointer, strings(given, kept), len(given), out))
         for which, value in (values or {}).items():
             self.set_hyperparameter(which, value, out[0])
         return out[0]

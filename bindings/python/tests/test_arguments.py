@@ -36,6 +36,34 @@ class Lists(unittest.TestCase):
 
         on_ranks(run, layout={"tensor_parallel_size": 2})
 
+    def test_a_text_is_no_list(self):
+        """Its characters would be, such as the pattern * in "*.bias"."""
+        def run(context):
+            module = nxd.Linear(context, 2, 2, name="l")
+            ddp = nxd.Ddp.over_arrays(context, {"w": np.ones(2, "f4")}, {"w": np.ones(2, "f4")})
+            optimizer = nxd.AdamW(module)
+            refused = {
+                "argv": lambda: nxd.spawn("true", 1),
+                "patterns": lambda: optimizer.add_group("*.bias", {"learning_rate": 0}),
+                "names": lambda: module.checkpoint("l"),
+                "wrapped_classes": lambda: module.pad(1, 2, "Linear"),
+                "partial_grads": lambda: ddp.set_shards({"w": None}, partial_grads="w"),
+                "tied": lambda: ddp.set_shards({"w": None}, tied="w"),
+                "paths": lambda: nxd.DataLoader(context, b"file", 1, 1)}
+            for name, call in refused.items():
+                with self.assertRaisesRegex(nxd.InvalidArgument, f"{name}: expected a list, got "):
+                    call()
+            self.assertEqual(optimizer.hyperparameter("learning_rate", 0), 1e-3)
+            with self.assertRaisesRegex(nxd.InvalidArgument, "tied: expected a list"):
+                ddp.set_placements({"w": 0}, tied="w")
+            self.assertEqual(optimizer.add_group(n for n in ["*weight"]), 1)
+            model = nxd.Sequential(context, module)
+            model.checkpoint(n for n in ["0"])
+            model.checkpoint(np.array(["0"]))
+
+        on_ranks(run, 1, {})
+        nxd.spawn((word for word in ["true"]), 1).wait()
+
 
 class Told(unittest.TestCase):
     def test_numbers_refused_here_are_told_to_the_peers(self):
