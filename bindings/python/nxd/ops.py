@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import re
+import sys
 from collections.abc import Callable
 from typing import Any
 
@@ -50,19 +51,22 @@ class Op(EngineHandle):
             check(engine.nxd_op_set_string(op, key, c_text(value)))
         elif isinstance(value, (list, tuple)):
             self._set_list(key, value)
+        elif (number := _plain(value)) is not value:
+            self.set(name, number)
         else:
             raise InvalidArgument(f"{name}: expected a tensor, a number, a string, a DType or a "
                                   f"list, got {type(value).__name__}")
 
     def _set_list(self, key: bytes, values: Any) -> None:
+        values = [_plain(value) for value in values]
         if any(isinstance(value, Tensor) for value in values):  # index takes a None for a dimension
             array = pointers("nxd_tensor_t", values)
             check(engine.nxd_op_set_tensors(self.pointer, key, array, len(values)))
         elif any(isinstance(value, float) for value in values):
-            floats = ffi.new("double[]", list(values))
+            floats = ffi.new("double[]", values)
             check(engine.nxd_op_set_doubles(self.pointer, key, floats, len(values)))
         else:
-            ints = ffi.new("int64_t[]", list(values) or 1)
+            ints = ffi.new("int64_t[]", values or 1)
             check(engine.nxd_op_set_ints(self.pointer, key, ints, len(values)))
 
     def __call__(self, /, *positional: Any, **named: Any) -> Any:
@@ -86,6 +90,17 @@ class Op(EngineHandle):
         if engine.nxd_op_get_double(self.pointer, index, number) != 0:
             raise error
         return number[0]
+
+
+def _plain(value: Any) -> Any:
+    """A number of Python's for one of numpy's; anything else as it is."""
+    numpy = sys.modules.get("numpy")
+    if numpy is None or not isinstance(value, numpy.generic):
+        return value
+    kind = {"b": bool, "i": int, "u": int, "f": float}.get(value.dtype.kind)
+    if value.dtype.name == "bfloat16":
+        kind = float
+    return value if kind is None else kind(value)
 
 
 @functools.lru_cache(maxsize=256)

@@ -34,6 +34,8 @@ class Tensor(EngineHandle):
 
     __slots__ = ()
     _destroy = "nxd_tensor_destroy"
+    # numpy leaves operators with its arrays and numbers on the left to this class.
+    __array_ufunc__ = None
 
     @classmethod
     def retained(cls, borrowed: Any) -> Tensor:
@@ -230,7 +232,8 @@ def tensor(array: Any, dtype: DType | str | None = None) -> Tensor:
         memory = _arrays.Buffer(words, shape, kind, words)
     elif hasattr(array, "__array_interface__"):
         import numpy
-        memory = _arrays.buffer(numpy.asarray(array, order="C"), "array", dtype, writable=False)
+        memory = _arrays.buffer(numpy.asanyarray(array, order="C"), "array", dtype,
+                                writable=False)
     else:
         memory = _arrays.buffer(array, "array", dtype, writable=False)
     out = ffi.new("nxd_tensor_t**")

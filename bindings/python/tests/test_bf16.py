@@ -10,6 +10,7 @@ import numpy as np
 
 import nxd.core as nxd
 from nxd import _bf16
+from nxd.tensors import tensor
 from support import on_ranks, run_code, skip
 
 HALVES = [0x3F00, 0x3FC0]  # 0.5 and 1.5 in bf16
@@ -207,6 +208,19 @@ class Words(unittest.TestCase):
             row, out = given(context).reshape(1, 2), np.zeros((1, 1), "u2")
             nxd.column_linear_forward(context, row, row, None, out)
             self.assertEqual(read_words(out).tolist(), [[2.5]])
+
+    def test_a_tensor_of_an_arena(self):
+        with nxd.Context(nxd.Store.local(), 0, 1) as context:
+            array = given(context)
+            for source, want in ((array, HALVES), (array[::-1], HALVES[::-1]),
+                                 (array.reshape(2, 1).T, HALVES)):
+                made = tensor(source)
+                self.assertIs(made.dtype, nxd.DType.BF16)
+                self.assertEqual(made.shape, source.shape)
+                self.assertEqual(np.frombuffer(made.tobytes(), np.uint16).tolist(), want)
+            self.assertIs(tensor(array.view(np.uint16), "bf16").dtype, nxd.DType.BF16)
+            with self.assertRaisesRegex(nxd.InvalidArgument, "expected f32, got bf16"):
+                tensor(array, "f32")
 
 
 if __name__ == "__main__":

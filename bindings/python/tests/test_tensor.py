@@ -283,6 +283,16 @@ class Operators(unittest.TestCase):
                           (x + 1, [2, 3]), (2 * x, [2, 4]), (1 - x, [0, -1]), (-x, [-1, -2])):
             self.assertEqual(got.numpy().tolist(), want)
         self.assertEqual((x @ y).item(), 13)
+        for number in (np.float32(2), np.float64(2), np.float16(2), np.int64(2), np.uint8(2)):
+            for got, want in ((x * number, [2, 4]), (number * x, [2, 4]), (number - x, [1, 0]),
+                              (x - number, [-1, 0]), (number + x, [3, 4]), (x / number, [0.5, 1])):
+                self.assertIsInstance(got, nxd.Tensor)
+                self.assertEqual(got.numpy().tolist(), want)
+        self.assertEqual(ops.sum(x, dim=[np.int64(0)], keepdim=np.bool_(True),
+                                 overload="dim_IntList").shape, (1,))
+        for mixed in (lambda: np.ones(2, "f4") + x, lambda: x * np.ones(2)):
+            with self.assertRaisesRegex(nxd.InvalidArgument, "expected a tensor, a number"):
+                mixed()
         for dtype, values, number, want in (("u1", [3, 5], 10.5, [7.5, 5.5]),
                                             ("u1", [3, 5], 300, [41, 39]),
                                             ("i1", [-128], 0.5, [128.5])):
