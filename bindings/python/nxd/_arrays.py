@@ -177,6 +177,16 @@ def _address(view: memoryview) -> int:
         _release_buffer(described)
 
 
+def start(array: Any) -> Any:
+    """Where the memory of an array begins, though it have no elements."""
+    memory = strided(array, "array", writable=True)
+    if memory.count:
+        return memory.pointer
+    words = _bf16.words_of(array)
+    view = _view(array if words is None else words)
+    return memory.pointer if view is None else ffi.cast("void*", _address(view))
+
+
 def _from_strides(view: memoryview, name: str, dtype: DType | None, writable: bool) -> Buffer:
     """The memory of a view in any strides, which DLPack would not tell of arrays that are
     read-only."""

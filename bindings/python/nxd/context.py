@@ -211,7 +211,7 @@ class Context(Handle):
 
     def free_arena(self, array: Any) -> None:
         """Takes back an array of arena()."""
-        check(core.nxd_arena_free(self.pointer, _arrays.strided(array, "array", True).pointer))
+        check(core.nxd_arena_free(self.pointer, _arrays.start(array)))
 
     # Parallel state.
 

@@ -6,7 +6,7 @@ import unittest
 import numpy as np
 
 import nxd
-from support import on_ranks
+from support import on_ranks, run_code
 
 
 class Lists(unittest.TestCase):
@@ -128,6 +128,28 @@ class Told(unittest.TestCase):
         with nxd.Context() as context, tempfile.TemporaryDirectory() as directory:
             nxd.Checkpoint.create(context, directory, np.int64(3)).publish(np.int32(2))
             self.assertEqual(nxd.Checkpoint.open(context, directory, np.uint8(3), True).step, 3)
+
+
+class Memory(unittest.TestCase):
+    def test_arenas_without_elements(self):
+        """They have a block of memory as well, which free_arena gives back."""
+        code = """
+for shape in ((0,), (2, 0), (3,)):
+    for dtype in ("f32", "bf16", "u8"):
+        before = nxd.memory_stats().arena_bytes_in_use
+        array = context.arena(shape, dtype)
+        assert nxd.memory_stats().arena_bytes_in_use > before
+        context.free_arena(array)
+        assert nxd.memory_stats().arena_bytes_in_use == before, (shape, dtype)
+        for other in (array, bytearray(0), bytearray(3)):
+            try:
+                context.free_arena(other)
+            except nxd.InvalidArgument:
+                continue
+            raise AssertionError("freed")
+"""
+        for numpy in ("", "import sys; sys.modules['numpy'] = None\n"):
+            run_code(f"{numpy}import nxd.core as nxd\ncontext = nxd.Context()\n{code}")
 
 
 if __name__ == "__main__":
