@@ -104,11 +104,23 @@ def _from_buffer(array: Any, view: memoryview, name: str, dtype: DType | None,
                   found, memory)
 
 
-def _capsule(array: Any, name: str) -> Any:
+def is_negated(array: Any) -> bool:
+    """True for a view of torch's whose values are those of its memory with the other sign, which
+    DLPack does not tell."""
+    negated = getattr(array, "is_neg", None)
+    return negated is not None and hasattr(array, "resolve_neg") and negated()
+
+
+def _capsule(array: Any, name: str, writable: bool) -> Any:
     """The capsule that the array's owner exports. torch exports no tensor that requires a gradient, such as a
     Parameter; its memory is that of the detached one."""
     if getattr(array, "requires_grad", False) and hasattr(array, "detach"):
         array = array.detach()
+    if is_negated(array):
+        if writable:
+            raise InvalidArgument(f"{name}: the memory of the view has the other sign, and would "
+                                  "be written: give resolve_neg() of it")
+        array = array.resolve_neg()
     try:
         return _dlpack.produce(array)
     except (TypeError, BufferError, ValueError, RuntimeError) as error:
@@ -118,7 +130,7 @@ def _capsule(array: Any, name: str) -> Any:
 
 def _from_dlpack(array: Any, name: str, dtype: DType | None, writable: bool,
                  any_strides: bool = False) -> Buffer:
-    capsule = _capsule(array, name)
+    capsule = _capsule(array, name, writable)
     if writable and _dlpack.is_read_only(capsule):
         raise InvalidArgument(f"{name}: the array is read-only, and would be written")
     tensor = _dlpack.borrow(capsule)

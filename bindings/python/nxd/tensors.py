@@ -256,6 +256,9 @@ def _flatten(values: Any) -> tuple[tuple[int, ...], list[Any]]:
 def from_dlpack(source: Any) -> Tensor:
     """A tensor over the memory of a numpy array, a torch tensor or a DLPack capsule, without a
     copy. Read-only arrays are refused, by numpy itself."""
+    if _arrays.is_negated(source):
+        raise InvalidArgument("source: the memory of the view has the other sign: give "
+                              "resolve_neg() of it")
     capsule = _dlpack.produce(source) if hasattr(source, "__dlpack__") else source
     out = ffi.new("nxd_tensor_t**")
     _dlpack.consume(capsule, lambda managed: check(engine.nxd_tensor_from_dlpack(managed, out)),

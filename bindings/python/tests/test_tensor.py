@@ -159,6 +159,27 @@ class Dlpack(unittest.TestCase):
             values = torch.ones(3, dtype=torch.bfloat16)
             self.assertIs(context.world.all_reduce(values), values)
 
+    def test_views_of_torch_with_the_other_sign(self):
+        """Their memory does not have their values."""
+        if torch is None:
+            skip(self, "views with the negative bit", "torch is missing", "python3-torch")
+        view = torch.tensor([1 + 2j, 3 + 4j]).conj().imag
+        plain = torch._neg_view(torch.ones(2))
+        self.assertTrue(view.is_neg() and plain.is_neg())
+        with nxd.Context() as context:
+            out = np.zeros(2, "f4")
+            context.world.all_reduce(plain, out)
+            self.assertEqual(out.tolist(), [-1, -1])
+            self.assertEqual(nxd.tensor(plain).numpy().tolist(), [-1, -1])
+            self.assertEqual(nxd.tensor(view.contiguous()).numpy().tolist(), [-2, -4])
+            context.world.all_reduce(plain.resolve_neg())
+            for share in (lambda: nxd.from_dlpack(plain), lambda: nxd.from_dlpack(view),
+                          lambda: context.world.all_reduce(plain),
+                          lambda: context.world.broadcast(plain)):
+                with self.assertRaisesRegex(nxd.InvalidArgument, "resolve_neg"):
+                    share()
+        self.assertEqual(plain.tolist(), [-1, -1])
+
 
 class WrittenByCalls(unittest.TestCase):
     """Calls over arrays that write into a tensor: the library knows that its values are others."""
