@@ -311,6 +311,7 @@ save(root::ModuleNode, path::AbstractString) =
 # ---- tapes
 
 @object Tape nxd_tape_t nxd_tape_destroy
+@may_not_close_within Tape
 
 @doc "One run of a module that a framework with its own differentiation can go back through." Tape
 

@@ -1,9 +1,10 @@
 """
 An object that the library keeps behind a handle of type `H`.
 
-`close(x)` releases it, any number of times; what is no longer reachable is released by the garbage
-collector. Neither needs another rank, and objects may go in any order: each keeps alive what it
-uses. Borrowed objects, whose `owner` is not `nothing`, live as long as their owner is open.
+`close(x)` releases it, any number of times, but not from a function that a call of it runs; what is no
+longer reachable is released by the garbage collector. Neither needs another rank, and objects may go
+in any order: each keeps alive what it uses. Borrowed objects, whose `owner` is not `nothing`, live as
+long as their owner is open.
 """
 abstract type Object{H} end
 
@@ -18,8 +19,9 @@ macro object(name, handle, destroy)
             handle::Ptr{$handle}
             owner::Any
             kept::Any
+            calls::Int # that run, where they are counted
             function $name(handle::Ptr{$handle}; owner = nothing, kept = nothing)
-                x = new(handle, owner, kept)
+                x = new(handle, owner, kept, 0)
                 owner === nothing && finalizer(collect_object, x)
                 x
             end
@@ -39,9 +41,29 @@ function handle(x::Object)
 end
 
 function Base.close(x::Object)
+    refuse_within_call(x)
     undisturbed(() -> release(x))
     sweep_callbacks()
     nothing
+end
+
+refuse_within_call(x::Object) = nothing
+
+"""
+    @may_not_close_within Name
+
+For objects whose calls run functions of the program's, and use the object again afterwards: a function
+that closes it gets an error. One thread at a time calls such an object.
+"""
+macro may_not_close_within(name)
+    esc(quote
+        count_call(x::$name, n) = (x.calls += n; nothing)
+        function refuse_within_call(x::$name)
+            x.calls == 0 || throw(NXDError(:invalid_state, $("close: this $name is in a call, of which " *
+                "this function is a part: close it when that has ended"), nothing, "", "", nothing, nothing, :none))
+            nothing
+        end
+    end)
 end
 
 # Also a finalizer: no lock, no task switch, and of the library only destroy functions, which are

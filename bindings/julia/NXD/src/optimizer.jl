@@ -1,4 +1,5 @@
 @object Optimizer nxd_optimizer_t nxd_optimizer_destroy
+@may_not_close_within Optimizer
 
 @doc """
 Updates parameters from their gradients: `adamw`, `sgd` or `custom_optimizer`, over a model or a

@@ -1,4 +1,5 @@
 @object Pipeline nxd_pp_t nxd_pp_destroy
+@may_not_close_within Pipeline
 
 @doc """
     Pipeline(context; forward, backward, inputs, outputs, num_microbatches, ...)   Julia's own stages

@@ -182,3 +182,29 @@ start_in_own_group(ctx, x) = (all_reduce_async!(Group(ctx, [0, 1]), x); nothing)
     end
     @test found == [[2.0], [2.0]]
 end
+
+"Objects, each with a call of its own that closes it."
+function closes_itself(ctx)
+    optimizer = pipeline = tape = nothing
+    params, grads, x = [ones(Float32, 4)], [ones(Float32, 4)], Tensor(ones(Float32, 2))
+    optimizer = custom_optimizer(u -> close(optimizer), Ddp(ctx, params, grads))
+    pipeline = Pipeline(ctx; forward = (a...) -> (close(pipeline); 1.0), backward = (a...) -> nothing,
+                        inputs = [[]], outputs = [[]], num_microbatches = 2)
+    layer = NXD.linear(ctx, 2, 2)
+    NXD.on_gradient!(p -> close(tape), last(first(parameters(layer))))
+    _, tape = NXD.forward_tape(layer, x)
+    go_back() = GC.@preserve layer NXD.pullback!(tape, x)
+    [(optimizer, () -> step!(optimizer)), (pipeline, () -> run!(pipeline)), (tape, go_back)]
+end
+
+@testset "an object is not closed within a call of its own" begin
+    alone() do ctx
+        for (object, call) in closes_itself(ctx)
+            failure = thrown(call)
+            @test failure isa NXDError && failure.status === :invalid_state
+            @test occursin("close it when that has ended", failure.message) && isopen(object)
+            close(object)
+            @test !isopen(object)
+        end
+    end
+end
