@@ -65,10 +65,18 @@ const exception_key = :nxd_exception
 
 # An exception must not unwind the library's frames: it waits in its task for the outermost call.
 function keep_exception(e)
-    status = e isa NXDError ? convert(nxd_status_t, Symbol("error_", e.status)) : NXD_ERROR_USER
+    status = status_of(e)
     task_local_storage(exception_key, (status, e))
     tell(status, e)
     Int32(status)
+end
+
+# That of another failure, such as `:ok`, would tell the library that all went well, or nothing it knows.
+function status_of(e)
+    e isa NXDError && for (name, value) in short_names(nxd_status_t)
+        name === Symbol("error_", e.status) && return reinterpret(nxd_status_t, value)
+    end
+    NXD_ERROR_USER
 end
 
 # The message for the call that the callback is part of, and for other ranks.

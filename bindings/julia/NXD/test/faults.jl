@@ -222,3 +222,15 @@ end
     @test thrown(() -> Context(rank = 3, size = 2, store = Store())).status === :invalid_argument
     @test occursin("colour", thrown(() -> Context(colour = 1)).msg)
 end
+
+@testset "a callback throws an error of a status that is none" begin
+    alone() do ctx
+        for status in (:nonsense, :ok, :timeout)
+            mine = NXDError(status, "mine", nothing, "", "", nothing, nothing, :none)
+            optimizer = custom_optimizer(u -> throw(mine), Ddp(ctx, [ones(Float32, 3)], [ones(Float32, 3)]))
+            @test thrown(() -> step!(optimizer)) === mine
+            @test thrown(() -> CustomFunction("test::fails", (call, x) -> throw(mine))(Tensor([1.0]))) === mine
+        end
+        barrier(world(ctx))
+    end
+end
