@@ -65,6 +65,17 @@ function is_contiguous(a::AbstractArray)
 end
 is_contiguous(a::Array) = true
 
+"Refuses an array that the library is to write and whose memory is a string's, which never changes."
+function check_writable(a::AbstractArray)
+    inner, whole = parent(a), a
+    while inner !== whole
+        inner, whole = parent(inner), inner
+    end
+    inner isa Base.CodeUnits && throw(ArgumentError(
+        "expected an array to write to, got the code units of a string: take Vector{UInt8}(text)"))
+    a
+end
+
 "A DLTensor over a strided array's memory, which it roots."
 struct Borrowed
     tensor::Base.RefValue{DLTensor}
@@ -80,6 +91,9 @@ function Borrowed(a::AbstractArray{T}) where {T}
                       is_contiguous(a) ? Ptr{Int64}(C_NULL) : pointer(steps), 0)
     Borrowed(Ref(tensor), lengths, steps, a)
 end
+
+"One that the library writes to."
+written(a) = Borrowed(check_writable(a))
 
 Base.cconvert(::Type{Ptr{DLTensor}}, b::Borrowed) = b
 Base.unsafe_convert(::Type{Ptr{DLTensor}}, b::Borrowed) =

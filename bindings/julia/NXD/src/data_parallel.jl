@@ -18,7 +18,7 @@ function Ddp(context::Context, params::AbstractVector{<:AbstractArray},
     ps, gs, row, made = prepared(its_group) do
         length(params) == length(grads) || throw(DimensionMismatch(
             "expected one gradient for each of $(length(params)) parameters, got $(length(grads))"))
-        Borrowed[Borrowed(p) for p in params], Borrowed[Borrowed(g) for g in grads],
+        Borrowed[written(p) for p in params], Borrowed[written(g) for g in grads],
         names === nothing ? Ptr{Cstring}(C_NULL) : field(Ptr{Cstring}, names, kept),
         Options(nxd_ddp_options_t; options...)
     end
@@ -37,7 +37,7 @@ end
 Says that an array has moved; `nothing`: as before. Indices count from 0, in the order of creation.
 """
 function rebind!(ddp::Ddp, index::Integer, param, grad)
-    borrowed(a) = a === nothing ? Ptr{DLTensor}(C_NULL) : Borrowed(a)
+    borrowed(a) = a === nothing ? Ptr{DLTensor}(C_NULL) : written(a)
     check(nxd_ddp_rebind(ddp, index, borrowed(param), borrowed(grad)))
     param === nothing || (ddp.kept[1][index + 1] = param)
     grad === nothing || (ddp.kept[2][index + 1] = grad)

@@ -79,7 +79,12 @@ abort(group::Group) = check(nxd_group_abort(group))
 
 # ---- arguments of the collectives
 
-function check_arrays(arrays...)
+function check_arrays(recv, arrays...)
+    check_writable(recv)
+    check_sent(recv, arrays...)
+end
+
+function check_sent(arrays...)
     for a in arrays
         dtype(eltype(a))
         is_contiguous(a) || throw(ArgumentError("expected an array whose elements follow one " *
@@ -122,10 +127,14 @@ function all_to_all_arguments(group, recv, send)
     (send, recv, length(recv) ÷ ranks, dtype(eltype(recv)))
 end
 
-function one_array_arguments(a, more...)
-    check_arrays(a)
+# `check`: check_sent of one that is only read.
+function one_array_arguments(check, a, more...)
+    check(a)
     (a, length(a), dtype(eltype(a)), map(Int32, more)...)
 end
+
+broadcast_arguments(group, a, root) =
+    one_array_arguments(root == rank_in(group) ? check_sent : check_arrays, a, root)
 
 # The text of an exception, for the peers.
 reason(e) = replace(e isa Union{ArgumentError,DimensionMismatch,ErrorException,NXDError} ?
@@ -235,7 +244,7 @@ reduce_scatter!(group::Group, recv, send; op = :sum) = waiting(nxd_reduce_scatte
 
 "Copies an array of the rank `root` of the group to all others. [collective: group]"
 broadcast_from!(group::Group, a, root::Integer = 0) =
-    waiting(nxd_broadcast, group, () -> one_array_arguments(a, root), collective("broadcast"))
+    waiting(nxd_broadcast, group, () -> broadcast_arguments(group, a, root), collective("broadcast"))
 
 "Sends the i-th part of `send` to rank i and receives its part. [collective: group]"
 all_to_all!(group::Group, recv, send) =
@@ -243,11 +252,12 @@ all_to_all!(group::Group, recv, send) =
 
 "Sends to a rank of the group, which calls `receive_from!` with the same tag."
 send_to(group::Group, a, to::Integer; tag::Integer = 0) =
-    waiting(nxd_send, group, () -> one_array_arguments(a, to, tag), message("send", to, tag))
+    waiting(nxd_send, group, () -> one_array_arguments(check_sent, a, to, tag), message("send", to, tag))
 
 "Receives from a rank of the group, which calls `send_to` with the same tag."
 receive_from!(group::Group, a, from::Integer; tag::Integer = 0) =
-    waiting(nxd_receive, group, () -> one_array_arguments(a, from, tag), message("receive", from, tag))
+    waiting(nxd_receive, group, () -> one_array_arguments(check_arrays, a, from, tag),
+            message("receive", from, tag))
 
 "Returns when every rank of the group has called. [collective: group]"
 barrier(group::Group) = check(nxd_barrier(group))
@@ -283,11 +293,12 @@ all_gather_async!(group::Group, recv, send) =
 reduce_scatter_async!(group::Group, recv, send; op = :sum) = starting(nxd_reduce_scatter_async, group,
     () -> reduce_scatter_arguments(group, recv, send, op), collective("reduce_scatter"))
 broadcast_from_async!(group::Group, a, root::Integer = 0) =
-    starting(nxd_broadcast_async, group, () -> one_array_arguments(a, root), collective("broadcast"))
+    starting(nxd_broadcast_async, group, () -> broadcast_arguments(group, a, root), collective("broadcast"))
 all_to_all_async!(group::Group, recv, send) =
     starting(nxd_all_to_all_async, group, () -> all_to_all_arguments(group, recv, send), collective("all_to_all"))
 send_to_async(group::Group, a, to::Integer; tag::Integer = 0) =
-    starting(nxd_send_async, group, () -> one_array_arguments(a, to, tag), message("send", to, tag))
+    starting(nxd_send_async, group, () -> one_array_arguments(check_sent, a, to, tag), message("send", to, tag))
 receive_from_async!(group::Group, a, from::Integer; tag::Integer = 0) =
-    starting(nxd_receive_async, group, () -> one_array_arguments(a, from, tag), message("receive", from, tag))
+    starting(nxd_receive_async, group, () -> one_array_arguments(check_arrays, a, from, tag),
+             message("receive", from, tag))
 barrier_async(group::Group) = starting(nxd_barrier_async, group, () -> (), collective("barrier"))

@@ -156,7 +156,7 @@ is_done(e::Export) = unsafe_load(Ptr{UInt32}(pointer_from_objref(e.managed))) !=
 
 function shared(a::AbstractArray)
     deleter[] == C_NULL && (deleter[] = post_function())
-    borrowed = Borrowed(a)
+    borrowed = written(a)
     managed = Ref(DLManagedTensorVersioned(DLPackVersion(1, 0), C_NULL, deleter[], 0, borrowed.tensor[]))
     exported = Export(managed, borrowed)
     locked_exports() do # before the library has it, and may say that it is done

@@ -247,3 +247,28 @@ end
     NXD.memory_trim()
     NXD.release_threads()
 end
+
+# A string never changes: others may hold it, or be looked up by it.
+@testset "nothing is written into a string" begin
+    text = "abcd"
+    found = two_ranks() do r, ctx
+        g = world(ctx)
+        read, room = codeunits(text), zeros(UInt8, 4)
+        outputs = (view(read, 1:2), reshape(read, 2, 2), reinterpret(Int8, read), read)
+        errors = Any[thrown(() -> broadcast_from!(g, r == 0 ? fill!(similar(a, eltype(a)), 0x41) : a)) for a in outputs]
+        push!(errors, thrown(() -> all_gather!(g, r == 0 ? room : read, room[1:2])))
+        push!(errors, thrown(() -> all_gather!(g, zeros(UInt8, 8), read)))
+        broadcast_from!(g, r == 0 ? read : room)
+        r == 0 ? send_to(g, read, 1) : receive_from!(g, room, 0)
+        (errors, String(room))
+    end
+    @test text == "abcd"
+    @test all(e -> e isa NXDError && occursin("code units of a string", e.message), found[1][1][1:5])
+    @test all(e -> e isa ArgumentError, found[2][1][1:5])
+    @test found[1][1][6] === found[2][1][6] === nothing && found[2][2] == text
+    @test thrown(() -> Tensor(codeunits(text); copy = false)) isa ArgumentError
+    @test Array(Tensor(codeunits(text))) == codeunits(text)
+    alone() do ctx
+        @test thrown(() -> Ddp(ctx, [reinterpret(Float32, codeunits(text))], [ones(Float32, 1)])) isa ArgumentError
+    end
+end
