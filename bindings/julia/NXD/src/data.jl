@@ -10,12 +10,10 @@ all data-parallel ranks, in an order that no number of ranks changes. `format`: 
 """ DataLoader
 
 function DataLoader(context::Context, paths, batch_size::Integer, sequence_length::Integer;
-                    seed = nothing, options...)
+                    options...)
     kept = Any[]
     row, made = prepared(() -> world(context)) do
-        field(Ptr{Cstring}, paths, kept), seed === nothing ?
-            Options(nxd_data_loader_options_t; options...) :
-            Options(nxd_data_loader_options_t; seed = seed, has_seed = 1, options...)
+        field(Ptr{Cstring}, paths, kept), Options(nxd_data_loader_options_t; options...)
     end
     GC.@preserve kept begin
         given(DataLoader) do out

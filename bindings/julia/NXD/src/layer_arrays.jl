@@ -112,7 +112,7 @@ end
 # `nothing`: each rank has the whole weight.
 function shard_options(dim, rank_of_array, options)
     dim === nothing && return Options(nxd_shard_options_t; options...)
-    Options(nxd_shard_options_t; has_dim = 1, dim = rank_of_array - dim, options...)
+    Options(nxd_shard_options_t; dim = rank_of_array - dim, options...)
 end
 
 """

@@ -178,7 +178,7 @@ mutable struct Parameter <: Object{nxd_parameter_t}
 end
 
 """
-    add_parameter!(m, name, dims; dtype, has_shard_dim, shard_dim, sequence_parallel, init, init_a, ...)
+    add_parameter!(m, name, dims; dtype, shard_dim, sequence_parallel, init, init_a, ...)
 
 Adds a parameter whose whole has size `dims`; keywords are the fields of `nxd_parameter_options_t`,
 whose dimensions are those of the reversed size.

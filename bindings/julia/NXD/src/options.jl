@@ -2,7 +2,8 @@
     Options(T; field = value, ...)
 
 One of the header's structs, with its defaults and the fields given. `nothing` leaves a default;
-symbols stand for enums, types for dtypes, `true` and `false` for on and off, or 1 and 0.
+symbols stand for enums, types for dtypes, `true` and `false` for on and off, or 1 and 0. A field that
+counts only by another, such as `ignore_index` by `has_ignore_index`, counts where it is given.
 """
 struct Options{T}
     ref::Base.RefValue{T}
@@ -14,9 +15,18 @@ Options(::Type{T}; fields...) where {T} = set_fields!(Options(Ref{T}(), Any[]), 
 function set_fields!(options, @nospecialize(fields))
     check(fill_defaults(options.ref))
     for name in keys(fields)
-        fields[name] === nothing || set_field!(options, name, fields[name])
+        fields[name] === nothing && continue
+        set_field!(options, name, fields[name])
+        counted = counted_by(typeof(options), name)
+        counted === nothing || get(fields, counted, nothing) !== nothing || set_field!(options, counted, 1)
     end
     options
+end
+
+# The field that says that another counts; `nothing` where there is none.
+function counted_by(::Type{Options{T}}, name) where {T}
+    counted = name in (:step, :microbatch) ? :has_position : Symbol("has_", name)
+    counted in fieldnames(T) ? counted : nothing
 end
 
 function set_field!(options::Options{T}, name::Symbol, @nospecialize(value)) where {T}

@@ -193,3 +193,32 @@ end
     end
     @test failures == [fill(1, 4), [DimensionMismatch, InexactError, InexactError, MethodError]]
 end
+
+@testset "an option that is given counts" begin
+    counted(T; fields...) = NXD.Options(T; fields...).ref[]
+    alone() do ctx
+        logits, labels = Float32[2 0 0; 0 1 0; 0 0 3], [0, 1, 2]
+        losses = -log.([exp(logits[i, i]) / sum(exp, logits[:, i]) for i in 1:3])
+        of_arrays(; options...) = (loss = fill(0f0);
+            NXD.parallel_cross_entropy_forward!(ctx, logits, labels, nothing, loss; options...); loss[])
+        of_tensors(; options...) = NXD.parallel_cross_entropy(ctx, Tensor(logits), Tensor(labels); options...)[]
+        for loss in (of_arrays, of_tensors)
+            @test loss(ignore_index = 0) ≈ sum(losses[2:3]) / 2
+            @test loss() ≈ loss(ignore_index = nothing) ≈ loss(ignore_index = 0, has_ignore_index = false) ≈
+                  sum(losses) / 3
+        end
+        table = NXD.parallel_embedding(ctx, 4, 2; padding_idx = 0)
+        @test all(iszero, Array(table(Tensor([0]))))
+        weight = add_parameter!(ModuleNode(ctx, "M"), "w", (2, 3); shard_dim = 1)
+        @test NXD.shard(weight) == (1, [1:2])
+        x, dropped = ones(100), [zeros(100) for _ in 1:3]
+        NXD.dropout_forward!(ctx, "drop", x, dropped[1]; p = 0.5)
+        NXD.dropout_forward!(ctx, "drop", x, dropped[2]; p = 0.5, microbatch = 1)
+        NXD.dropout_forward!(ctx, "drop", x, dropped[3]; p = 0.5, step = 1)
+        @test allunique(dropped)
+    end
+    options = counted(NXD.nxd_pp_options_t; labels_input = 2, ignore_index = 0)
+    @test (options.has_labels_input, options.has_ignore_index) == (1, 1)
+    @test counted(NXD.nxd_data_loader_options_t; seed = 0).has_seed == 1
+    @test counted(NXD.nxd_data_loader_options_t; seed = nothing).has_seed == 0
+end
