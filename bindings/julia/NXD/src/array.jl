@@ -54,6 +54,13 @@ function array_type(type::DLDataType)
     throw(ArgumentError("no Julia type stands for $type"))
 end
 
+"The library's number of a dimension of an array: from 0, and from the other end."
+function c_dimension(dim, a)
+    dim in 1:ndims(a) || throw(ArgumentError(
+        "expected a dimension of an array that has $(ndims(a)), counted from 1, got $dim"))
+    ndims(a) - dim
+end
+
 "True if elements follow one another in memory."
 function is_contiguous(a::AbstractArray)
     expected = 1

@@ -72,9 +72,8 @@ function placed(ddp, placements, tied)
              p === :replicated ? NXD_PLACEMENT_REPLICATED :
              p === :partial_grad ? NXD_PLACEMENT_PARTIAL_GRAD : NXD_PLACEMENT_INVALID
              for p in placements]
-    # The library counts dimensions from 0 and from the other end.
     arrays = ddp.kept === nothing ? () : ddp.kept[1] # none over a model
-    dims = Int32[p isa Integer && i <= length(arrays) ? ndims(arrays[i]) - p : 0
+    dims = Int32[p isa Integer && i <= length(arrays) ? c_dimension(p, arrays[i]) : 0
                  for (i, p) in enumerate(placements)]
     shared = zeros(Int32, length(kinds))
     all(index -> 0 <= index < length(shared), tied) ||
@@ -98,7 +97,7 @@ function set_shards!(ddp::Ddp, shards; partial_grads = map(_ -> false, shards),
             "shards, partial_grads, tied: expected one of each for each of $(length(ddp)) parameters, got " *
             "$(length(shards)), $(length(partial_grads)) and $(length(tied))"))
         ([s === nothing ? nothing :
-          shard_options(get(s, :dim, nothing), ndims(array), Base.structdiff(s, NamedTuple{(:dim,)}))
+          shard_options(get(s, :dim, nothing), array, Base.structdiff(s, NamedTuple{(:dim,)}))
           for (array, s) in zip(ddp.kept[1], shards)], Int32[p for p in partial_grads], Int32[t for t in tied])
     catch
         # All ranks are in the call: one of no parameter makes it fail on them.

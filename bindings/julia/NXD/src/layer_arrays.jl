@@ -110,9 +110,9 @@ end
 
 # Shards of weights. `dim` is the dimension of the Julia array, from 1, that ranks have parts of;
 # `nothing`: each rank has the whole weight.
-function shard_options(dim, rank_of_array, options)
+function shard_options(dim, array, options)
     dim === nothing && return Options(nxd_shard_options_t; options...)
-    Options(nxd_shard_options_t; dim = rank_of_array - dim, options...)
+    Options(nxd_shard_options_t; dim = c_dimension(dim, array), options...)
 end
 
 """
@@ -122,23 +122,25 @@ Fills a shard with the initial values that the undivided weight of that name has
 """
 shard_initialize!(context::Context, name::AbstractString, init, a::Real, b::Real, shard::AbstractArray;
                   dim = nothing, options...) =
-    check(nxd_shard_initialize(context, name, init, a, b, shard_options(dim, ndims(shard), options),
+    check(nxd_shard_initialize(context, name, init, a, b, shard_options(dim, shard, options),
                                Borrowed(shard)))
 
 "Copies this rank's part of a whole weight."
 shard_set_full!(context::Context, full::AbstractArray, shard::AbstractArray; dim = nothing, options...) =
-    check(nxd_shard_set_full(context, Borrowed(full), shard_options(dim, ndims(shard), options),
+    check(nxd_shard_set_full(context, Borrowed(full), shard_options(dim, shard, options),
                              Borrowed(shard)))
 
 "Puts a whole weight together on every rank. [collective: tensor-parallel group]"
 function shard_gather_full!(context::Context, shard::AbstractArray, full::AbstractArray; dim = nothing,
                             options...)
-    arrays, _ = described(context, nxd_shard_options_t, (), (shard, full))
-    check(nxd_shard_gather_full(context, arrays[1], shard_options(dim, ndims(shard), options), arrays[2]))
+    part, made, whole = prepared(() -> group_along(context, :tensor)) do
+        Borrowed(shard), shard_options(dim, shard, options), written(full)
+    end
+    check(nxd_shard_gather_full(context, part, made, whole))
 end
 
 "Reads this rank's part of a tensor of safetensors, and no other bytes of it."
 shard_load_safetensors!(context::Context, path::AbstractString, name::AbstractString, shard::AbstractArray;
                         dim = nothing, options...) =
-    check(nxd_shard_load_safetensors(context, path, name, shard_options(dim, ndims(shard), options),
+    check(nxd_shard_load_safetensors(context, path, name, shard_options(dim, shard, options),
                                      Borrowed(shard)))

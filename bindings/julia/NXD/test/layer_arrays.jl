@@ -103,3 +103,33 @@ end
     end
     @test found[1] === :invalid_state && found[2] <: Union{ArgumentError,MethodError}
 end
+
+@testset "a dimension that an array has not" begin
+    alone() do ctx
+        full, shard = reshape(Float32.(1:6), 2, 3), zeros(Float32, 2, 3)
+        calls = (dim -> NXD.shard_initialize!(ctx, "w", :normal, 0, 1, shard; dim = dim),
+                 dim -> NXD.shard_set_full!(ctx, full, shard; dim = dim),
+                 dim -> NXD.shard_gather_full!(ctx, shard, zeros(Float32, 2, 3); dim = dim))
+        for call in calls, dim in (-2, -1, 0, 3, 4, big(2)^70, 1.5)
+            @test thrown(() -> call(dim)) isa ArgumentError
+        end
+        @test all(call -> call(1) === call(2) === nothing, calls)
+    end
+    found = two_ranks() do r, ctx
+        init_model_parallel!(ctx; tensor_parallel_size = 2)
+        ddp = Ddp(ctx, [zeros(Float32, 2, 3)], [zeros(Float32, 2, 3)])
+        errors = Any[]
+        for dim in (0, -1, 3, 4)
+            push!(errors, thrown(() -> NXD.set_placements!(ddp, [r == 1 ? dim : 2])))
+            push!(errors, thrown(() -> NXD.set_shards!(ddp, [(dim = r == 1 ? dim : 2,)])))
+            push!(errors, thrown() do
+                NXD.shard_gather_full!(ctx, zeros(2, 3), zeros(2, 6); dim = r == 1 ? dim : 2)
+            end)
+        end
+        NXD.set_placements!(ddp, [1])
+        NXD.set_shards!(ddp, [(dim = 2,)])
+        errors
+    end
+    @test all(e -> e isa NXDError && e.root_rank == 1, found[1])
+    @test all(e -> e isa ArgumentError && occursin("that has 2, counted from 1", e.msg), found[2])
+end
