@@ -10,8 +10,8 @@ Closing one that was not published removes it; one that is being published is wa
 """ Checkpoint
 
 Checkpoint(context::Context, directory::AbstractString, step::Integer) =
-    told(directory) do given_directory
-        given(out -> nxd_checkpoint_create(context, given_directory, step, out), Checkpoint)
+    told(directory, () -> (Int64(step),), (0,)) do given_directory, of_step
+        given(out -> nxd_checkpoint_create(context, given_directory, of_step, out), Checkpoint)
     end
 
 """
@@ -21,8 +21,8 @@ The checkpoint of a step; without one the newest that is complete, or `nothing` 
 With `verify` the checksums of all files are compared. [collective: world]
 """
 open_checkpoint(context::Context, directory::AbstractString, step::Integer; verify::Bool = true) =
-    told(directory) do given_directory
-        given(out -> nxd_checkpoint_open(context, given_directory, step, verify, out), Checkpoint)
+    told(directory, () -> (Int64(step),), (0,)) do given_directory, of_step
+        given(out -> nxd_checkpoint_open(context, given_directory, of_step, verify, out), Checkpoint)
     end
 
 function open_checkpoint(context::Context, directory::AbstractString; verify::Bool = true)
@@ -64,8 +64,16 @@ snapshot(root::ModuleNode, checkpoint::Checkpoint, name::AbstractString) =
 Completes the checkpoint and keeps the last so many; 0: all. Without `wait` it goes on in the
 background, until [`wait`](@ref). [collective: world]
 """
-publish(checkpoint::Checkpoint; keep_last::Integer = 0, wait::Bool = true) =
-    check((wait ? nxd_checkpoint_publish : nxd_checkpoint_publish_async)(checkpoint, keep_last))
+function publish(checkpoint::Checkpoint; keep_last::Integer = 0, wait::Bool = true)
+    call = wait ? nxd_checkpoint_publish : nxd_checkpoint_publish_async
+    last = try
+        Int32(keep_last)
+    catch
+        call(checkpoint, -1) # which the library rejects on all ranks
+        rethrow()
+    end
+    check(call(checkpoint, last))
+end
 
 "Waits until what was published in the background has ended, and fails as it did."
 Base.wait(checkpoint::Checkpoint; timeout_ms::Integer = -1) =
@@ -130,9 +138,9 @@ goes on in the background, until [`wait`](@ref). [collective: world]
 """
 save(state::TrainingState, directory::AbstractString, step::Integer; keep_last::Integer = 0,
      wait::Bool = true) =
-    told(directory) do given_directory
+    told(directory, () -> (Int64(step), Int32(keep_last)), (0, 0)) do given_directory, of_step, last
         call = wait ? nxd_training_state_save : nxd_training_state_save_async
-        check(call(state, given_directory, step, keep_last))
+        check(call(state, given_directory, of_step, last))
     end
 
 "Waits until what was saved in the background has ended, and fails as it did."

@@ -12,12 +12,13 @@ all data-parallel ranks, in an order that no number of ranks changes. `format`: 
 function DataLoader(context::Context, paths, batch_size::Integer, sequence_length::Integer;
                     options...)
     kept = Any[]
-    row, made = prepared(() -> world(context)) do
-        field(Ptr{Cstring}, paths, kept), Options(nxd_data_loader_options_t; options...)
+    row, samples, tokens, made = prepared(() -> world(context)) do
+        field(Ptr{Cstring}, paths, kept), Int64(batch_size), Int64(sequence_length),
+        Options(nxd_data_loader_options_t; options...)
     end
     GC.@preserve kept begin
         given(DataLoader) do out
-            nxd_data_loader_create(context, row, length(paths), batch_size, sequence_length, made, out)
+            nxd_data_loader_create(context, row, length(paths), samples, tokens, made, out)
         end
     end
 end

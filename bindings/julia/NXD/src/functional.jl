@@ -3,9 +3,9 @@
 # `shape`, from 0.
 
 # A call that the ranks of the tensor-parallel group are in already, or about to be: one of this rank's tensors
-# that is closed fails it on all of them.
-function among_tensor_ranks(call, context, tensors...)
-    prepared(() -> foreach(handle, tensors), () -> group_along(context, :tensor))
+# that is closed, or a dimension that is none, fails it on all of them.
+function among_tensor_ranks(call, context, tensors...; dim::Integer = 0)
+    prepared(() -> (Int32(dim), foreach(handle, tensors)), () -> group_along(context, :tensor))
     given(call, Tensor)
 end
 
@@ -26,10 +26,12 @@ scatter_to_sequence_region(context::Context, x::Tensor, dim::Integer = 0) =
     given(out -> nxd_scatter_to_sequence_region(context, x, dim, out), Tensor)
 "All ranks' parts along a dimension. [collective: tensor-parallel group]"
 gather_from_sequence_region(context::Context, x::Tensor, dim::Integer = 0; to_model_parallel::Bool = true) =
-    among_tensor_ranks(out -> nxd_gather_from_sequence_region(context, x, dim, to_model_parallel, out), context, x)
+    among_tensor_ranks(context, x; dim = dim) do out
+        nxd_gather_from_sequence_region(context, x, dim, to_model_parallel, out)
+    end
 "This rank's part of the sum over ranks; its backward gathers. [collective: tensor-parallel group]"
 reduce_scatter_to_sequence_region(context::Context, x::Tensor, dim::Integer = 0) =
-    among_tensor_ranks(out -> nxd_reduce_scatter_to_sequence_region(context, x, dim, out), context, x)
+    among_tensor_ranks(out -> nxd_reduce_scatter_to_sequence_region(context, x, dim, out), context, x; dim = dim)
 
 # Options that are none fail the call on all ranks, which are in it already, or about to be.
 loss_options(context, options) = prepared(() -> group_along(context, :tensor)) do
@@ -57,7 +59,7 @@ The same of the logits x weight^T, which are never all made. [collective: tensor
 function linear_cross_entropy(context::Context, x::Tensor, weight::Tensor, labels::Tensor;
                               sequence_dim::Integer = -1, options...)
     made = loss_options(context, options)
-    among_tensor_ranks(context, x, weight, labels) do out
+    among_tensor_ranks(context, x, weight, labels; dim = sequence_dim) do out
         nxd_linear_cross_entropy(context, x, weight, labels, sequence_dim, made, out)
     end
 end
@@ -70,8 +72,9 @@ Weights that make mean losses of microbatches add up to the mean over all valid 
 """
 function loss_weights(context::Context, labels; ignore_index::Integer = -100, shifted::Bool = true)
     weights = zeros(length(labels))
+    ignored = prepared(() -> Int64(ignore_index), () -> group_along(context, :data))
     check(told_tensors(labels) do row
-        nxd_loss_weights(context, row, length(labels), ignore_index, shifted, weights)
+        nxd_loss_weights(context, row, length(labels), ignored, shifted, weights)
     end)
     weights
 end

@@ -51,9 +51,11 @@ end
 list_pointers(::Nothing) = Ptr{Ptr{DLTensor}}(C_NULL)
 list_pointers(list) = Ptr{DLTensor}[Base.unsafe_convert(Ptr{DLTensor}, b) for b in list]
 
-function described_lists(context, options, count, given)
+function described_lists(context, options, weights, given)
     prepared(() -> group_along(context, :tensor)) do
-        Any[lists(count, name, arrays) for (name, arrays) in given], Options(nxd_column_linear_options_t; options...)
+        n = length(weights)
+        kept = Any[lists(n, name, arrays) for (name, arrays) in (:weights => weights, given...)]
+        kept, n, Options(nxd_column_linear_options_t; options...)
     end
 end
 
@@ -64,8 +66,7 @@ end
 sequence parallelism `x` is gathered once. [collective: tensor-parallel group]
 """
 function column_linears_forward!(context::Context, x, weights, biases, ys; options...)
-    n = length(weights)
-    kept, made = described_lists(context, options, n, (:weights => weights, :biases => biases, :ys => ys))
+    kept, n, made = described_lists(context, options, weights, (:biases => biases, :ys => ys))
     (input,), _ = described(context, nxd_column_linear_options_t, (), (x,))
     GC.@preserve kept check(nxd_column_linears_forward(
         context, input, list_pointers(kept[1]), list_pointers(kept[2]), n, made, list_pointers(kept[3])))
@@ -78,10 +79,9 @@ Its gradients; that of `x` is one sum over weights and ranks. [collective: tenso
 """
 function column_linears_backward!(context::Context, x, weights, grad_ys, grad_x, grad_weights, grad_biases;
                                   options...)
-    n = length(weights)
-    kept, made = described_lists(context, options, n,
-                                 (:weights => weights, :grad_ys => grad_ys, :grad_weights => grad_weights,
-                                  :grad_biases => grad_biases))
+    kept, n, made = described_lists(context, options, weights,
+                                    (:grad_ys => grad_ys, :grad_weights => grad_weights,
+                                     :grad_biases => grad_biases))
     (input, gradient), _ = described(context, nxd_column_linear_options_t, (), (x, grad_x))
     GC.@preserve kept check(nxd_column_linears_backward(
         context, input, list_pointers(kept[1]), list_pointers(kept[2]), n, made, gradient,
@@ -93,8 +93,11 @@ for (name, from, to) in ((:dropout_forward, :x, :y), (:dropout_backward, :grad_y
     what = "    $f(context, name, $from, $to; p, options...)\n\n`$call` over arrays of one's own. " *
            "[collective: tensor-parallel group]"
     @eval @doc $what function $f(context::Context, name::AbstractString, $from, $to; options...)
-        arrays, made = described(context, nxd_dropout_options_t, options, ($from, $to))
-        check($call(context, name, arrays[1], made, arrays[2]))
+        kept = Any[]
+        input, made, output, label = prepared(() -> group_along(context, :tensor)) do
+            Borrowed($from), Options(nxd_dropout_options_t; options...), written($to), c_string(name, kept)
+        end
+        GC.@preserve kept check($call(context, label, input, made, output))
     end
 end
 
@@ -103,8 +106,10 @@ for (name, from, to) in ((:region_mapping_forward, :x, :y), (:region_mapping_bac
     what = "    $f(context, mapping, dim, $from, $to)\n\n`$call`; `dim` is that of the shape in C, " *
            "from 0, or from its end when negative. [collective: tensor-parallel group]"
     @eval @doc $what function $f(context::Context, mapping, dim::Integer, $from, $to)
-        arrays, _ = described(context, nxd_dropout_options_t, (), ($from, $to))
-        check($call(context, mapping, dim, arrays...))
+        which, along, input, output = prepared(() -> group_along(context, :tensor)) do
+            convert(nxd_region_mapping_t, mapping), Int32(dim), Borrowed($from), written($to)
+        end
+        check($call(context, which, along, input, output))
     end
 end
 

@@ -78,15 +78,21 @@ Base.unsafe_convert(::Type{Ptr{T}}, options::Options{T}) where {T} =
 const no_string = Cstring(Ptr{UInt8}(C_NULL))
 c_string_or_null(s) = s === nothing ? no_string : s
 
-# A collective call with a path or a text of this rank's. One with a NUL goes as NULL, which the library
-# rejects on all ranks: the peers, who are in the call already or about to be, would wait otherwise.
-function told(call, s::AbstractString)
-    '\0' in s || return call(s)
-    try
-        call(no_string)
+# A collective call with a path or a text of this rank's, and what `make` gives. Where there is a NUL in
+# the one, or the other is not to be had, the call goes with NULL, and `others`, which the library rejects
+# on all ranks: the peers, who are in it already or about to be, would wait otherwise.
+function told(call, s::AbstractString, make = () -> (), others = ())
+    more = try
+        '\0' in s && throw(ArgumentError("expected no NUL within a string, got $(repr(s))"))
+        make()
     catch
+        try
+            call(no_string, others...)
+        catch
+        end
+        rethrow()
     end
-    throw(ArgumentError("expected no NUL within a string, got $(repr(s))"))
+    call(s, more...)
 end
 
 "A struct that a call fills, whose `struct_size` says which version of it this is."

@@ -3,12 +3,12 @@
 function write_tensors(call, context, path, tensors, texts, options)
     names, handles_of = collect(keys(tensors)), collect(values(tensors))
     kept = Any[]
-    row = field(Ptr{Cstring}, names, kept)
-    made = Options(nxd_save_options_t; keys = collect(keys(texts)), values = collect(values(texts)),
-                   num_values = length(texts), options...)
-    told(path) do given_path
-        GC.@preserve kept handles_of check(call(context, given_path, row,
-                                                handles(nxd_tensor_t, handles_of), length(names), made))
+    make() = (field(Ptr{Cstring}, names, kept), handles(nxd_tensor_t, handles_of),
+              Options(nxd_save_options_t; keys = collect(keys(texts)), values = collect(values(texts)),
+                      num_values = length(texts), options...))
+    none = (Ptr{Cstring}(C_NULL), Ptr{Ptr{nxd_tensor_t}}(C_NULL), Ptr{nxd_save_options_t}(C_NULL))
+    told(path, make, none) do given_path, row, tensor_row, made
+        GC.@preserve kept handles_of check(call(context, given_path, row, tensor_row, length(names), made))
     end
 end
 

@@ -234,3 +234,48 @@ end
         barrier(world(ctx))
     end
 end
+
+@testset "texts, numbers and options that are none fail layers and files on every rank" begin
+    directory = mktempdir()
+    file, root = joinpath(directory, "x.safetensors"), joinpath(directory, "checkpoints")
+    data, huge = joinpath(directory, "tokens.u16"), big(2)^70
+    write(data, zeros(UInt16, 64))
+    found = two_ranks() do r, ctx
+        init_model_parallel!(ctx; tensor_parallel_size = 2)
+        x, y, w = ones(Float32, 2, 2), zeros(Float32, 2, 2), [ones(Float32, 2, 2)]
+        t, closed = Tensor(x), Tensor(x)
+        close(closed)
+        tensors(bad) = Dict("a" => bad ? closed : t)
+        unknown(bad) = bad ? (nothing_known = 1,) : NamedTuple()
+        state = NXD.TrainingState(ctx)
+        writing = NXD.Checkpoint(ctx, root, 1)
+        calls = [bad -> NXD.dropout_forward!(ctx, bad ? "a\0b" : "ab", x, y; p = 0.5),
+                 bad -> NXD.dropout_backward!(ctx, "ab", x, y; p = 0.5, unknown(bad)...),
+                 bad -> NXD.region_mapping_forward!(ctx, bad ? :nothing_known : :reduce_from, 0, x, y),
+                 bad -> NXD.region_mapping_forward!(ctx, :gather_from, bad ? huge : 0, x, zeros(Float32, 2, 4)),
+                 bad -> NXD.shard_gather_full!(ctx, x, zeros(Float32, 2, 4); dim = 2, unknown(bad)...),
+                 bad -> NXD.column_linears_forward!(ctx, x, bad ? nothing : w, nothing, [y]),
+                 bad -> NXD.gather_from_sequence_region(ctx, t, bad ? huge : 0),
+                 bad -> NXD.save(ctx, file, tensors(false); unknown(bad)...),
+                 bad -> NXD.save(ctx, file, tensors(bad)),
+                 bad -> NXD.serialization_save(ctx, file, tensors(bad)),
+                 bad -> NXD.save(ctx, file, Dict((bad ? "a\0" : "a") => t)),
+                 bad -> NXD.save(ctx, file, tensors(false); texts = Dict("a" => bad ? "\0" : "b")),
+                 bad -> NXD.Checkpoint(ctx, root, bad ? huge : 2),
+                 bad -> NXD.open_checkpoint(ctx, root, bad ? huge : 2),
+                 bad -> NXD.save(state, root, bad ? huge : 3),
+                 bad -> NXD.save(state, root, 3; keep_last = bad ? 2^40 : 1),
+                 bad -> NXD.publish(writing; keep_last = bad ? 2^40 : 1),
+                 bad -> DataLoader(ctx, [data], bad ? huge : 1, 2)]
+        errors = Any[thrown(() -> call(r == 1)) for call in calls]
+        barrier(world(ctx))
+        NXD.destroy_model_parallel!(ctx)
+        init_model_parallel!(ctx)
+        push!(errors, thrown(() -> NXD.loss_weights(ctx, (Tensor([1]),); ignore_index = r == 1 ? huge : 0)))
+    end
+    @test all(f -> f isa Vector, found)
+    for (told, own) in zip(found...)
+        @test own isa Exception && !(own isa NXDError)
+        @test told isa NXDError && told.status === :invalid_argument && told.root_rank == 1
+    end
+end
