@@ -276,3 +276,28 @@ func TestNestedMessage(t *testing.T) {
 		t.Errorf("got %v", err)
 	}
 }
+
+// An error that a program makes fails the call, though its status says OK, or nothing that is known.
+func TestCallbackErrorsWithoutAStatus(t *testing.T) {
+	m := newMemory()
+	s, err := nxd.NewStore(m)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer s.Close()
+	for _, c := range []struct {
+		failure error
+		want    nxd.Status
+	}{
+		{&nxd.Error{Message: "mine"}, nxd.User},
+		{&nxd.Error{Status: 7, Message: "mine"}, nxd.User},
+		{nxd.Status(0), nxd.User},
+		{nxd.Timeout, nxd.Timeout},
+		{fmt.Errorf("wrapped: %w", nxd.PeerLost), nxd.PeerLost},
+	} {
+		m.fail = func(string) error { return c.failure }
+		if err := s.Set("k", nil); !errors.Is(err, c.want) || !errors.Is(err, c.failure) {
+			t.Errorf("%v: expected %v, got %v", c.failure, c.want, err)
+		}
+	}
+}

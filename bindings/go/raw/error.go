@@ -110,10 +110,22 @@ func Fail(err error) Status {
 	if rest := C.nxdgo_set_cause(C.uintptr_t(cgo.NewHandle(err))); rest != 0 {
 		cgo.Handle(rest).Delete()
 	}
+	return tell(err)
+}
+
+// tell gives the library the words of a callback's error, and gives its status.
+func tell(err error) Status {
 	status := ErrorUser
 	var e *Error
-	if errors.As(err, &e) {
+	var s Status
+	switch {
+	case errors.As(err, &e):
 		status = e.Status
+	case errors.As(err, &s):
+		status = s
+	}
+	if status >= OK { // of an error that a program made: the library would take it for none
+		status = ErrorUser
 	}
 	message := C.CString(strings.ReplaceAll(words(err), "\x00", ""))
 	defer C.free(unsafe.Pointer(message))
