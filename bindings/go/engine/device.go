@@ -53,7 +53,7 @@ func AddStepClosure(f func() error) error {
 // AddStepClosureAsync has f called on a thread of the library's, while this one goes on. Its failure is
 // that of a later MarkStep of this thread, or of WaitStepClosures.
 func AddStepClosureAsync(f func() error) error {
-	h := cgo.NewHandle(f)
+	h := cgo.NewHandle(apart(f))
 	err := rawengine.AddStepClosureAsync(uintptr(unsafe.Pointer(C.nxdgo_step_closure)), uintptr(h), destroy)
 	if err != nil {
 		h.Delete()
@@ -64,9 +64,16 @@ func AddStepClosureAsync(f func() error) error {
 // WaitStepClosures returns when the closures of this thread's steps that run on the other thread have run.
 func WaitStepClosures() error { return rawengine.WaitStepClosures() }
 
+// apart is a closure that a thread of the library's calls.
+type apart func() error
+
 //export nxdgoStepClosure
 func nxdgoStepClosure(handle C.uintptr_t) C.int32_t {
-	return C.int32_t(raw.Guard(cgo.Handle(handle).Value().(func() error)))
+	f := cgo.Handle(handle).Value()
+	if closure, ok := f.(apart); ok {
+		return C.int32_t(raw.GuardApart(closure))
+	}
+	return C.int32_t(raw.Guard(f.(func() error)))
 }
 
 // ReadDeviceMetrics reads the counts since the process began, or since ResetDeviceMetrics.

@@ -75,8 +75,34 @@ func TestClosuresOnAThread(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if first(engine.MarkStep(true), engine.WaitStepClosures()) == nil {
-		t.Fatal("a closure's failure is lost")
+	err = first(engine.MarkStep(true), engine.WaitStepClosures())
+	if !errors.Is(err, nxd.User) || !strings.Contains(err.Error(), "mine") {
+		t.Fatal(err)
+	}
+}
+
+// The closures that follow on the library's thread know nothing of an error there.
+func TestAClosureOnAThreadLeavesNoError(t *testing.T) {
+	runtime.LockOSThread()
+	defer runtime.UnlockOSThread()
+	for _, fail := range []func() error{
+		func() error { return errors.New("the one before") },
+		func() error { panic("the one before") },
+	} {
+		var later error
+		err := first(engine.AddStepClosureAsync(fail), engine.AddStepClosureAsync(func() error {
+			_, later = engine.Zeros(nxd.DType(99), nxd.CPU, 2)
+			return nil
+		}))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := first(engine.MarkStep(true), engine.WaitStepClosures()); !errors.Is(err, nxd.User) {
+			t.Fatal(err)
+		}
+		if !errors.Is(later, nxd.InvalidArgument) || strings.Contains(later.Error(), "the one before") {
+			t.Fatal(later)
+		}
 	}
 }
 

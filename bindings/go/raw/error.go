@@ -145,14 +145,20 @@ type PanicError struct {
 func (e *PanicError) Error() string { return fmt.Sprintf("panic: %v\n%s", e.Value, e.Stack) }
 
 // Guard runs a callback of the program's: its error, or its panic, is left for the call it is made from.
-func Guard(f func() error) (status Status) {
+func Guard(f func() error) Status { return guard(f, Fail) }
+
+// GuardApart is Guard on a thread of the library's, which no call of the program's waits on: the error would
+// be taken for that of a later callback's call there.
+func GuardApart(f func() error) Status { return guard(f, tell) }
+
+func guard(f func() error, fail func(error) Status) (status Status) {
 	defer func() {
 		if p := recover(); p != nil {
-			status = Fail(&PanicError{Value: p, Stack: debug.Stack()})
+			status = fail(&PanicError{Value: p, Stack: debug.Stack()})
 		}
 	}()
 	if err := f(); err != nil {
-		return Fail(err)
+		return fail(err)
 	}
 	return OK
 }
