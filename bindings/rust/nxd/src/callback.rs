@@ -31,6 +31,19 @@ fn keep(failure: Failure) {
 
 /// Runs a closure that a C frame has called; its failure is kept for the call that it belongs to.
 pub(crate) fn guard(body: impl FnOnce() -> Result<()>) -> Status {
+    guarded(body, keep)
+}
+
+/// The same on a thread of the library's, where no call waits for the failure: the library alone is
+/// told of it. One that is kept there would be that of the next closure's first call.
+#[cfg(feature = "engine")]
+pub(crate) fn guard_apart(body: impl FnOnce() -> Result<()>) -> Status {
+    guarded(body, |failure| {
+        let _ = catch_unwind(AssertUnwindSafe(|| drop(failure)));
+    })
+}
+
+fn guarded(body: impl FnOnce() -> Result<()>, keep: impl FnOnce(Failure)) -> Status {
     match catch_unwind(AssertUnwindSafe(body)) {
         Ok(Ok(())) => Status::OK,
         Ok(Err(error)) => {

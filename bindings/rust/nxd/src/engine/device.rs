@@ -1,4 +1,4 @@
-use crate::callback::{guard, release};
+use crate::callback::{guard, guard_apart, release};
 use crate::data::DataLoader;
 use crate::engine::tensor::{give, maybe_outputs, Device, Tensor};
 use crate::error::{check, check_abi, string, Result, Status};
@@ -46,7 +46,11 @@ pub fn add_step_closure_async<F: Fn() -> Result<()> + Send + 'static>(closure: F
     check_abi()?;
     let data = Box::into_raw(Box::new(closure));
     let status = unsafe {
-        sys::nxd_add_step_closure_async(Some(call::<F> as _), data.cast(), Some(release::<F> as _))
+        sys::nxd_add_step_closure_async(
+            Some(call_apart::<F> as _),
+            data.cast(),
+            Some(release::<F> as _),
+        )
     };
     if status != Status::OK {
         // Not taken over.
@@ -141,7 +145,7 @@ unsafe extern "C" fn read_batch<F>(
 where
     F: FnMut() -> Result<Option<Vec<Owned<Tensor>>>>,
 {
-    guard(|| match (*data.cast::<F>())()? {
+    guard_apart(|| match (*data.cast::<F>())()? {
         Some(batch) => give(batch.into_iter().map(Some).collect(), room, num_tensors),
         None => {
             *end = 1;
@@ -152,6 +156,10 @@ where
 
 unsafe extern "C" fn call<F: Fn() -> Result<()>>(data: *mut c_void) -> Status {
     guard(|| (*data.cast::<F>())())
+}
+
+unsafe extern "C" fn call_apart<F: Fn() -> Result<()>>(data: *mut c_void) -> Status {
+    guard_apart(|| (*data.cast::<F>())())
 }
 
 /// Counts of device XLA in this process, on all threads.

@@ -76,6 +76,41 @@ fn batches_of_a_closure() {
     assert_eq!(loader.position().unwrap(), 2);
 }
 
+/// A panic on a thread of the library's fails its own batch, or step, and nothing after it there.
+#[test]
+fn a_panic_on_a_thread_is_over() {
+    let make = || Tensor::from_slice(&[1f32], &[1]);
+    let mut calls = 0;
+    let read = move || {
+        calls += 1;
+        match calls {
+            1 => panic!("bad sample"),
+            2 | 3 => Ok(Some(vec![make()?])),
+            _ => Ok(None),
+        }
+    };
+    let loader = DeviceLoader::from_fn(read, 1, Device::CPU, &Default::default()).unwrap();
+    let failed = loader.next(1).err().unwrap();
+    assert_eq!(failed.status(), Status::USER);
+    assert!(failed.message().contains("panic: bad sample"));
+    assert!(loader.next(1).unwrap().is_some() && loader.next(1).unwrap().is_some());
+    assert!(loader.next(1).unwrap().is_none());
+
+    let (send, receive) = channel();
+    nxd::add_step_closure_async(|| panic!("bad step")).unwrap();
+    nxd::add_step_closure_async(move || {
+        let made = make().map(|_| ());
+        send.send(made.is_ok()).unwrap();
+        made
+    })
+    .unwrap();
+    let failed = nxd::mark_step(true).and_then(|_| nxd::wait_step_closures()).unwrap_err();
+    assert_eq!(failed.status(), Status::USER);
+    assert!(failed.message().contains("panic: bad step"));
+    assert_eq!(receive.try_recv(), Ok(true));
+    nxd::mark_step(true).and_then(|_| nxd::wait_step_closures()).unwrap();
+}
+
 #[test]
 fn batches_of_a_data_loader() {
     let path = std::env::temp_dir().join(format!("nxd-{}-device.bin", std::process::id()));
