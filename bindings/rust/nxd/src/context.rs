@@ -186,11 +186,8 @@ impl Context {
             check(unsafe { sys::nxd_arena_alloc(self.as_raw(), size, &mut data) })?;
             data
         };
-        if size == 0 {
-            let data = std::ptr::NonNull::dangling().as_ptr();
-            return Ok(ArenaBuffer { ctx: self, data, count: 0 });
-        }
-        // Undefined at first, and as large as was asked for.
+        // Undefined at first, and as large as was asked for; aligned for any type, and not NULL without
+        // elements.
         unsafe { std::ptr::write_bytes(data.cast::<u8>(), 0, size) };
         Ok(ArenaBuffer { ctx: self, data: data.cast(), count })
     }
@@ -259,7 +256,7 @@ impl<T> Deref for ArenaBuffer<'_, T> {
     type Target = [T];
 
     fn deref(&self) -> &[T] {
-        // This buffer's alone until drop; dangling when there are none.
+        // This buffer's alone until drop.
         unsafe { std::slice::from_raw_parts(self.data, self.count) }
     }
 }
@@ -272,9 +269,8 @@ impl<T> DerefMut for ArenaBuffer<'_, T> {
 
 impl<T> Drop for ArenaBuffer<'_, T> {
     fn drop(&mut self) {
-        if self.count > 0 {
-            unsafe { sys::nxd_arena_free(self.ctx.as_raw(), self.data.cast()) };
-        }
+        // A buffer without elements has a block too.
+        unsafe { sys::nxd_arena_free(self.ctx.as_raw(), self.data.cast()) };
     }
 }
 

@@ -1,4 +1,4 @@
-use crate::common::{on_ranks, Event, TIMEOUT};
+use crate::common::{alone, on_ranks, Event, TIMEOUT};
 use nxd::{Array, Bf16, Ddp, DdpOptions, Element, Group, Reduce, Status, Transport};
 use std::time::Duration;
 
@@ -149,6 +149,17 @@ fn arenas_are_slices() {
         drop(shared);
         ctx.finalize()
     });
+}
+
+#[test]
+fn arenas_without_elements_are_given_back() {
+    let ctx = alone();
+    let place = || ctx.arena::<f32>(1).unwrap().as_ptr();
+    let first = place();
+    for _ in 0..100 {
+        assert!(ctx.arena::<f64>(0).unwrap().is_empty());
+    }
+    assert_eq!(place(), first);
 }
 
 #[test]
