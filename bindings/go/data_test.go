@@ -74,6 +74,32 @@ func TestDataLoader(t *testing.T) {
 	}
 }
 
+func TestDataLoaderSeed(t *testing.T) {
+	path := tokenFile(t)
+	ranks.Run(t, 1, func(c *nxd.Context) error {
+		order := func(o nxd.DataLoaderOptions) (string, error) {
+			l, err := nxd.NewDataLoader(c, []string{path}, 1, 4, o)
+			if err != nil {
+				return "", err
+			}
+			defer l.Close()
+			ids := make([]int64, 64)
+			err = l.Next(ids, nil)
+			return fmt.Sprint(ids), err
+		}
+		five, err := order(nxd.DataLoaderOptions{Seed: 5})
+		same, err2 := order(nxd.DataLoaderOptions{Seed: 5, HasSeed: 1})
+		none, err3 := order(nxd.DataLoaderOptions{})
+		if err := first(err, err2, err3); err != nil {
+			return err
+		}
+		if five != same || five == none {
+			return fmt.Errorf("orders %v, %v, %v", five, same, none)
+		}
+		return nil
+	})
+}
+
 func TestDataLoaderOfBadPaths(t *testing.T) {
 	path := tokenFile(t)
 	ranks.Run(t, 2, func(c *nxd.Context) error {

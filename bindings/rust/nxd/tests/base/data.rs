@@ -60,6 +60,22 @@ fn a_loader_goes_on_at_a_position() {
 }
 
 #[test]
+fn a_seed_counts() {
+    let file = TokenFile::new("seed.bin");
+    let ctx = alone();
+    let order = |seed, has_seed| {
+        let options = DataLoaderOptions { seed, has_seed, ..Default::default() };
+        let loader = DataLoader::open(&ctx, &[&file.0], 1, 4, &options).unwrap();
+        let mut ids = vec![0; 64];
+        loader.next(&mut ids, None).unwrap();
+        ids
+    };
+    assert_eq!(order(5, 0), order(5, 1));
+    assert_ne!(order(5, 0), order(6, 0));
+    assert_ne!(order(5, 0), order(0, 0));
+}
+
+#[test]
 fn a_bad_path_of_one_rank_fails_all() {
     let file = TokenFile::new("bad.bin");
     let statuses = on_ranks(2, |ctx| {
