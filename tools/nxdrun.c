@@ -15,6 +15,10 @@ static const int forwarded[kForwarded] = {SIGINT, SIGTERM, SIGHUP, SIGUSR1, SIGU
 
 enum { kNone, kOfTerminal, kOfProcess };
 
+/* Ranks that are started after a terminal's signal do not have it by themselves. Until all run, one
+ * is passed on as if a process had sent it. */
+static volatile sig_atomic_t all_run;
+
 /* Handlers alone write them, and others only while the signals are blocked. */
 static struct {
   int sender; /* kNone: there is none to take */
@@ -48,7 +52,7 @@ static int has_just_ended(pid_t process, int64_t now) {
  * one process within a second are one. */
 static void remember(int signal_number, siginfo_t* info, void* context) {
   (void)context;
-  const int sender = info->si_code == SI_KERNEL ? kOfTerminal : kOfProcess;
+  const int sender = info->si_code == SI_KERNEL && all_run ? kOfTerminal : kOfProcess;
   const pid_t process = sender == kOfProcess ? info->si_pid : 0;
   const int64_t now = now_ms();
   int i = 0;
@@ -226,6 +230,7 @@ int main(int argc, char** argv) {
     fprintf(stderr, "nxdrun: %s\n", nxd_last_error());
     return 127;
   }
+  all_run = 1;
   int code = 0;
   if (supervise(job, grace) != NXD_OK) {
     fprintf(stderr, "nxdrun: %s\n", nxd_last_error());

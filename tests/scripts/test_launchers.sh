@@ -108,10 +108,57 @@ END
   [[ $status == 143 ]] && grep -q "rank 0 of 2 was ended by signal 15" "$work/out" ||
     fail "a signal before a rank's program: exit code $status"
 }
+# A Ctrl-C before any rank runs: the terminal signals none of them.
+expect_early_interrupt() {
+  cat > "$work/late.c" << 'END'
+#define _GNU_SOURCE
+#include <dlfcn.h>
+#include <signal.h>
+#include <string.h>
+#include <unistd.h>
+
+int execvpe(const char* file, char* const arguments[], char* const environment[]) {
+  int (*const next)(const char*, char* const[], char* const[]) =
+      (int (*)(const char*, char* const[], char* const[]))dlsym(RTLD_NEXT, "execvpe");
+  for (char* const* entry = environment; *entry; ++entry) {
+    if (strcmp(*entry, "RANK=0") != 0) continue;
+    int taken = 0;
+    sigset_t interrupt, before;
+    sigemptyset(&interrupt);
+    sigaddset(&interrupt, SIGINT);
+    sigprocmask(SIG_BLOCK, &interrupt, &before);
+    if (write(1, "starting", 8) == 8) sigwait(&interrupt, &taken);
+    sigprocmask(SIG_SETMASK, &before, NULL);
+  }
+  return next(file, arguments, environment);
+}
+END
+  cc -shared -fPIC "$work/late.c" -o "$work/late.so" -ldl
+  local status=0
+  timeout 300 python3 - "$work/late.so" "$build/tools/nxdrun" > "$work/out" 2>&1 << 'END' || status=$?
+import os, pty, signal, sys
+process, terminal = pty.fork()
+if process == 0:
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
+    os.environ["LD_PRELOAD"] = sys.argv[1]
+    os.execv(sys.argv[2], ["nxdrun", "--grace", "5", "-n", "2", "sleep", "600"])
+said = b""
+while b"starting" not in said: said += os.read(terminal, 4096)
+os.write(terminal, b"\x03")
+try:
+    while part := os.read(terminal, 4096): said += part
+except OSError: pass  # nobody has the terminal open any more
+print(said.decode())
+sys.exit(os.waitstatus_to_exitcode(os.waitpid(process, 0)[1]))
+END
+  [[ $status == 130 ]] && grep -q "was ended by signal 2" "$work/out" ||
+    fail "Ctrl-C while ranks are being started: exit code $status"
+}
 try_nxdrun() {
   expect_no_start "$work/no-program" "No such file or directory"
   expect_no_start "$work" "Permission denied"
   expect_early_signal
+  expect_early_interrupt
   expect 1 "no launcher" "$program"
   run_with 3 nxdrun "$build/tools/nxdrun" -n 3
   expect_mlp nxdrun "$build/tools/nxdrun" -n 2
