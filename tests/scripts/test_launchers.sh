@@ -71,6 +71,9 @@ if [[ $part == inside-slurm ]]; then
       continue
     fi
     run_with 3 "srun --mpi=$plugin" srun --mpi=$plugin -n 3
+    # Its tasks inherit the variables of the shell, a world of one.
+    run_with 2 "srun in srun --mpi=$plugin" \
+      srun --mpi=$plugin -n 1 srun --mpi=none --overlap --overcommit -n 2
   done
   expect_mlp srun srun -n 2
   # A batch script is one process, whatever its variables say.

@@ -172,10 +172,13 @@ std::optional<Launch> slurm(const Environment& env) {
 }
 
 // Slurm's own PMI sets PMI_RANK beside SLURM_PROCID. Not so mpirun inside of an allocation: there
-// the step is that of its helpers, and its ranks inherit their variables.
-bool is_step_of_pmi(const Environment& env) {
-  return is_slurm_step(env) && env.get("SLURM_PROCID") == env.get("PMI_RANK") &&
-         env.get("SLURM_STEP_NUM_TASKS") == env.get("PMI_SIZE");
+// the step is that of its helpers, and its ranks inherit their variables. In a step of several
+// tasks a PMI_SIZE of 1 comes from the shell that the step was started in, itself a world of one.
+bool slurm_wins_over_pmi(const Environment& env) {
+  if (!is_slurm_step(env)) return false;
+  const auto tasks = env.get("SLURM_STEP_NUM_TASKS"), size = env.get("PMI_SIZE");
+  if (size == "1" && tasks && tasks != "1") return true;
+  return env.get("SLURM_PROCID") == env.get("PMI_RANK") && tasks == size;
 }
 
 }  // namespace
@@ -184,7 +187,7 @@ Launch detect_launch(const Variables& variables) {
   const Environment env(variables);
   if (auto l = torchrun(env)) return *l;
   if (auto l = open_mpi(env)) return *l;
-  if (!is_step_of_pmi(env)) {
+  if (!slurm_wins_over_pmi(env)) {
     if (auto l = pmi(env)) return *l;
   }
   return slurm(env).value_or(Launch());

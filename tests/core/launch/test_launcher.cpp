@@ -194,6 +194,22 @@ void srun(void**) {
   assert_place(detect(with(kSlurm, {{"PMIX_RANK", "2"}})), "Slurm", 2, 4, 0, 2, 1);
 }
 
+// A step inherits the variables of the shell that it was started in: a world of one under Slurm's
+// PMI or mpirun.
+void srun_in_a_world_of_one(void**) {
+  const Settings shell = {{"PMI_RANK", "0"}, {"PMI_SIZE", "1"}};
+  for (const char* rank : {"0", "2"}) {
+    const Settings step = with(with(kSlurm, {{"SLURM_PROCID", rank}}), shell);
+    assert_place(detect(step), "Slurm", std::atoi(rank), 4, 0, 2, 1);
+    assert_string_equal(nxd::launch_evidence(lookup(step)).c_str(), "SLURM_STEP_ID");
+  }
+  // mpirun's helpers are a step of one task where it starts one rank.
+  const Settings helper = {{"SLURM_PROCID", "0"}, {"SLURM_STEP_NUM_TASKS", "1"}};
+  assert_place(detect(with(with(with(kSlurm, helper), kMpich),
+                           {{"PMI_SIZE", "4"}, {"MASTER_ADDR", "a"}, {"MASTER_PORT", "1"}})),
+               "MPICH", 1, 4, 1, 2, -1);
+}
+
 // Places where Slurm's variables are set for one process that stands for all tasks.
 void not_a_step(void**) {
   Settings batch = kSlurm;
@@ -383,6 +399,7 @@ int main() {
       cmocka_unit_test(mpirun),
       cmocka_unit_test(mpirun_on_several_hosts),
       cmocka_unit_test(srun),
+      cmocka_unit_test(srun_in_a_world_of_one),
       cmocka_unit_test(not_a_step),
       cmocka_unit_test(order),
       cmocka_unit_test(contradictions),
