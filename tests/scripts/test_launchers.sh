@@ -172,6 +172,8 @@ try_mpich() {
   run_with 3 "mpirun.mpich" mpirun.mpich -n 3
   # Shells between the launcher and the ranks, and two worlds one after the other.
   run_with 2 "mpirun.mpich, wrapped" mpirun.mpich -n 2 sh -c '"$0" > /dev/null && sh -c "$0; true"'
+  # The inner launcher has the variables of a rank 0 itself.
+  run_with 2 "mpirun.mpich in mpirun.mpich" mpirun.mpich -n 1 mpirun.mpich -n 2
   MASTER_PORT=$(free_port) run_with 2 "mpirun.mpich, MASTER_PORT" mpirun.mpich -n 2
   MASTER_PORT=$(free_port) run_with 2 "mpirun.mpich, secret" \
     env NXD_SECRET="$secret" NXD_TRANSPORT=gloo mpirun.mpich -n 2

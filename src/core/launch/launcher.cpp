@@ -2,6 +2,7 @@
 
 #include <climits>
 #include <cstdint>
+#include <initializer_list>
 
 #include "core/base/environment.h"
 #include "core/base/error.h"
@@ -46,6 +47,15 @@ void check_both(const Environment& env, const char* rank, const char* size) {
                  has_rank ? size : rank, " is not; expected both or neither");
 }
 
+std::vector<std::string> settings_of(const Environment& env,
+                                     std::initializer_list<const char*> names) {
+  std::vector<std::string> settings;
+  for (const char* name : names) {
+    if (const auto value = env.get(name)) settings.push_back(text(name, "=", *value));
+  }
+  return settings;
+}
+
 bool spans_hosts(const Launch& l) { return l.local_size >= 0 && l.local_size < l.size; }
 
 std::optional<Launch> torchrun(const Environment& env) {
@@ -53,7 +63,6 @@ std::optional<Launch> torchrun(const Environment& env) {
   check_both(env, "RANK", "WORLD_SIZE");
   Launch l;
   l.launcher = env.get("NXD_SPAWNED") ? "nxd_spawn" : "torchrun";
-  l.variable = "RANK";
   l.size = *env.get_int("WORLD_SIZE", 1, INT_MAX);
   l.rank = *env.get_int("RANK", 0, l.size - 1);
   l.local_size = env.get_int("LOCAL_WORLD_SIZE", 1, l.size).value_or(-1);
@@ -92,7 +101,6 @@ std::optional<Launch> open_mpi(const Environment& env) {
   check_both(env, "OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE");
   Launch l;
   l.launcher = "Open MPI";
-  l.variable = "OMPI_COMM_WORLD_RANK";
   l.size = *env.get_int("OMPI_COMM_WORLD_SIZE", 1, INT_MAX);
   l.rank = *env.get_int("OMPI_COMM_WORLD_RANK", 0, l.size - 1);
   l.local_size = env.get_int("OMPI_COMM_WORLD_LOCAL_SIZE", 1, l.size).value_or(-1);
@@ -104,6 +112,8 @@ std::optional<Launch> open_mpi(const Environment& env) {
   const auto mpirun = env.get("OMPI_MCA_orte_hnp_uri");
   const auto number = env.get("PMIX_NAMESPACE");
   if (mpirun && number) l.job = text("ompi ", *mpirun, " ", *number);
+  l.settings = settings_of(
+      env, {"OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE", "OMPI_COMM_WORLD_LOCAL_RANK"});
   if (l.size > 1) choose_endpoint(env, l, spans_hosts(l), "", 0);
   return l;
 }
@@ -113,12 +123,12 @@ std::optional<Launch> pmi(const Environment& env) {
   check_both(env, "PMI_RANK", "PMI_SIZE");
   Launch l;
   l.launcher = "MPICH";
-  l.variable = "PMI_RANK";
   l.size = *env.get_int("PMI_SIZE", 1, INT_MAX);
   l.rank = *env.get_int("PMI_RANK", 0, l.size - 1);
   l.local_size = env.get_int("MPI_LOCALNRANKS", 1, l.size).value_or(-1);
   l.local_rank = env.get_int("MPI_LOCALRANKID", 0, (l.local_size > 0 ? l.local_size : l.size) - 1)
                      .value_or(-1);
+  l.settings = settings_of(env, {"PMI_RANK", "PMI_SIZE", "MPI_LOCALRANKID", "PMI_FD", "PMI_PORT"});
   if (l.size > 1) choose_endpoint(env, l, spans_hosts(l), "", 0);
   return l;
 }
@@ -146,7 +156,6 @@ std::optional<Launch> slurm(const Environment& env) {
   if (!is_slurm_step(env)) return std::nullopt;
   Launch l;
   l.launcher = "Slurm";
-  l.variable = "SLURM_STEP_ID";
   const auto tasks = env.get_int("SLURM_STEP_NUM_TASKS", 1, INT_MAX);
   l.size = tasks ? *tasks : required(env.get_int("SLURM_NTASKS", 1, INT_MAX), "SLURM_NTASKS");
   l.rank = required(env.get_int("SLURM_PROCID", 0, l.size - 1), "SLURM_PROCID");

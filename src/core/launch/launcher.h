@@ -3,6 +3,7 @@
 #include <functional>
 #include <optional>
 #include <string>
+#include <vector>
 
 namespace nxd {
 
@@ -12,7 +13,6 @@ using Variables = std::function<std::optional<std::string>(const char* name)>;
 // Facts that a launcher's variables give a process. docs/launchers.md has the table of them.
 struct Launch {
   std::string launcher;  // such as "Slurm"; "": none, this process is a world of its own
-  std::string variable;  // the one the launcher was known by
   int rank = 0;
   int size = 1;
   // -1: the launcher does not say.
@@ -25,6 +25,8 @@ struct Launch {
   int port = 0;
   // A name of the job that no other job on this host has; "": only the launching process tells it.
   std::string job;
+  // NAME=VALUE of this rank's place, which the launching process itself does not have.
+  std::vector<std::string> settings;
   // The launcher serves the store there; otherwise rank 0 does.
   bool store_is_served = false;
   // By torchrun's agent, whose store knows no secret.

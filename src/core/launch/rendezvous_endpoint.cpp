@@ -2,6 +2,8 @@
 
 #include <unistd.h>
 
+#include <algorithm>
+
 #include "core/base/error.h"
 #include "core/base/hash.h"
 #include "core/base/proc_file.h"
@@ -13,13 +15,16 @@ namespace {
 
 // As it was when the process was executed. False also when it cannot be read: then the process
 // belongs to another user, and is no wrapper of ours.
-bool was_started_with(pid_t pid, const std::string& setting) {
+bool was_started_with(pid_t pid, const std::vector<std::string>& settings) {
   std::string all;
   find_in_proc(pid, [&all](const std::string& directory) {
     all = read_proc(directory + "/environ").value_or("");
     return !all.empty();
   });
-  return ('\0' + all).find('\0' + setting + '\0') != std::string::npos;
+  all.insert(all.begin(), '\0');
+  return std::all_of(settings.begin(), settings.end(), [&all](const std::string& setting) {
+    return all.find('\0' + setting + '\0') != std::string::npos;
+  });
 }
 
 // Names of sockets are short.
@@ -33,16 +38,16 @@ std::string name_of(const std::string& job) {
 
 }  // namespace
 
-pid_t launching_process(pid_t rank_process, const std::string& variable, const std::string& value) {
+pid_t launching_process(pid_t rank_process, const std::vector<std::string>& settings) {
   pid_t pid = parent_of(rank_process);
-  while (pid > 1 && was_started_with(pid, variable + "=" + value)) pid = parent_of(pid);
+  while (pid > 1 && was_started_with(pid, settings)) pid = parent_of(pid);
   return pid;
 }
 
 std::string rendezvous_endpoint(const Launch& launch) {
   std::string job = launch.job;
   if (job.empty()) {
-    const pid_t pid = launching_process(::getpid(), launch.variable, std::to_string(launch.rank));
+    const pid_t pid = launching_process(::getpid(), launch.settings);
     check_argument(pid > 0 || Secret::of_environment(), "environment: ", launch.launcher,
                    "'s process that started this rank cannot be seen (another namespace of "
                    "processes, or no /proc), and nothing else tells this job from others; set "

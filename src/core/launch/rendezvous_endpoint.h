@@ -3,6 +3,7 @@
 #include <sys/types.h>
 
 #include <string>
+#include <vector>
 
 #include "core/launch/launcher.h"
 
@@ -16,8 +17,9 @@ namespace nxd {
 // cannot start. INVALID_ARGUMENT where nothing tells the job from others.
 std::string rendezvous_endpoint(const Launch& launch);
 
-// The process that started a rank: its nearest ancestor without the rank's own variable. There may
-// be shells and wrappers in between. 0 when it cannot be seen from here.
-pid_t launching_process(pid_t rank_process, const std::string& variable, const std::string& value);
+// The process that started a rank: its nearest ancestor without one of the rank's own NAME=VALUE.
+// There may be shells and wrappers in between, and the launcher may itself be a rank of another
+// job's. 0 when it cannot be seen from here.
+pid_t launching_process(pid_t rank_process, const std::vector<std::string>& settings);
 
 }  // namespace nxd

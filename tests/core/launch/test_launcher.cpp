@@ -12,6 +12,7 @@
 #include <string>
 
 #include "core/base/error.h"
+#include "core/base/process_status.h"
 #include "core/launch/launcher.h"
 #include "core/launch/rendezvous_endpoint.h"
 #include "core/launch/slurm_lists.h"
@@ -137,7 +138,7 @@ void mpirun(void**) {
   assert_place(detect(kMpich), "MPICH", 1, 2, 1, 2, -1);
   assert_endpoint(detect(kMpich), "", 0);
   assert_string_equal(detect(kMpich).job.c_str(), "");
-  assert_string_equal(detect(kMpich).variable.c_str(), "PMI_RANK");
+  assert_string_equal(detect(kMpich).settings.front().c_str(), "PMI_RANK=1");
   assert_place(detect({{"PMI_RANK", "0"}, {"PMI_SIZE", "3"}}), "MPICH", 0, 3, -1, -1, -1);
 
   const nxd::Launch l = detect(kOpenMpi);
@@ -315,6 +316,7 @@ void launching_process(void**) {
     dup2(told[1], 1);
     dup2(held[0], 0);
     setenv("PMI_RANK", "3", 1);
+    setenv("PMI_SIZE", "4", 1);
     // The rank is the third process in a row with the variable. It tells its number, and waits.
     execlp("sh", "sh", "-c", "sh -c 'sh -c \"echo \\$\\$; read line; true\"; true'; true", nullptr);
     _exit(127);
@@ -323,9 +325,13 @@ void launching_process(void**) {
   assert_true(read(told[0], line, sizeof line - 1) > 0);
   const pid_t rank = atoi(line);
   assert_int_not_equal(rank, shell);
-  assert_int_equal(nxd::launching_process(rank, "PMI_RANK", "3"), getpid());
-  // A rank whose parent has another rank was started by that parent.
-  assert_int_not_equal(nxd::launching_process(rank, "PMI_RANK", "4"), getpid());
+  assert_int_equal(nxd::launching_process(rank, {"PMI_RANK=3"}), getpid());
+  assert_int_equal(nxd::launching_process(rank, {"PMI_RANK=3", "PMI_SIZE=4"}), getpid());
+  // A rank whose parent has another place was started by that parent: a launcher that is a rank of
+  // another job's has its rank and its size.
+  const pid_t parent = nxd::parent_of(rank);
+  assert_int_equal(nxd::launching_process(rank, {"PMI_RANK=4"}), parent);
+  assert_int_equal(nxd::launching_process(rank, {"PMI_RANK=3", "PMI_SIZE=2"}), parent);
   close(held[1]);
   assert_int_equal(waitpid(shell, nullptr, 0), shell);
   for (const int fd : {told[0], told[1], held[0]}) close(fd);
