@@ -190,7 +190,7 @@ std::vector<std::string> Job::environment_of(int rank, int omp_num_threads) cons
       {"MASTER_ADDR", kLoopback},
       {"MASTER_PORT", std::to_string(server_->port())},
       {"TORCHELASTIC_USE_AGENT_STORE", "True"},
-      {"TORCHELASTIC_RUN_ID", "nxd_spawn"},
+      {"TORCHELASTIC_RUN_ID", kRunOfSpawn},
       {"TORCHELASTIC_RESTART_COUNT", "0"},
       {"NXD_SPAWNED", "1"},
       {"NXD_SECRET", secret_.text()},

@@ -58,11 +58,16 @@ std::vector<std::string> settings_of(const Environment& env,
 
 bool spans_hosts(const Launch& l) { return l.local_size >= 0 && l.local_size < l.size; }
 
+// A launcher inside of a job of nxd_spawn's inherits NXD_SPAWNED, and names its own job.
+bool is_of_spawn(const Environment& env) {
+  return env.get("NXD_SPAWNED") && env.get("TORCHELASTIC_RUN_ID") == kRunOfSpawn;
+}
+
 std::optional<Launch> torchrun(const Environment& env) {
   if (!env.get("RANK") && !env.get("WORLD_SIZE")) return std::nullopt;
   check_both(env, "RANK", "WORLD_SIZE");
   Launch l;
-  l.launcher = env.get("NXD_SPAWNED") ? "nxd_spawn" : "torchrun";
+  l.launcher = is_of_spawn(env) ? "nxd_spawn" : "torchrun";
   l.size = *env.get_int("WORLD_SIZE", 1, INT_MAX);
   l.rank = *env.get_int("RANK", 0, l.size - 1);
   l.local_size = env.get_int("LOCAL_WORLD_SIZE", 1, l.size).value_or(-1);
@@ -74,7 +79,7 @@ std::optional<Launch> torchrun(const Environment& env) {
   l.port = required(env.get_int("MASTER_PORT", 1, 65535), "MASTER_PORT");
   const auto served = env.get("TORCHELASTIC_USE_AGENT_STORE");
   l.store_is_served = served == "True" || served == "true" || served == "1";
-  l.store_is_of_torch = l.store_is_served && !env.get("NXD_SPAWNED");
+  l.store_is_of_torch = l.store_is_served && !is_of_spawn(env);
   l.key_prefix = text("nxd/", env.get("TORCHELASTIC_RUN_ID").value_or("-"), "/",
                       env.get("TORCHELASTIC_RESTART_COUNT").value_or("0"), "/");
   return l;

@@ -10,6 +10,9 @@ namespace nxd {
 // Looks an environment variable up; one that is unset or empty has no value.
 using Variables = std::function<std::optional<std::string>(const char* name)>;
 
+// TORCHELASTIC_RUN_ID in the processes of nxd_spawn.
+constexpr const char* kRunOfSpawn = "nxd_spawn";
+
 // Facts that a launcher's variables give a process. docs/launchers.md has the table of them.
 struct Launch {
   std::string launcher;  // such as "Slurm"; "": none, this process is a world of its own

@@ -124,7 +124,15 @@ void torchrun(void**) {
   assert_endpoint(l, "10.0.0.1", 29500);
   assert_true(l.store_is_served);
   assert_string_equal(l.key_prefix.c_str(), "nxd/none/2/");
-  assert_place(detect(with(kTorchrun, {{"NXD_SPAWNED", "1"}})), "nxd_spawn", 5, 8, 1, 4, 1);
+  assert_true(l.store_is_of_torch);
+  const Settings spawned =
+      with(kTorchrun, {{"NXD_SPAWNED", "1"}, {"TORCHELASTIC_RUN_ID", "nxd_spawn"}});
+  assert_place(detect(spawned), "nxd_spawn", 5, 8, 1, 4, 1);
+  assert_false(detect(spawned).store_is_of_torch);
+  // torchrun in a shell of nxdrun's.
+  const nxd::Launch inner = detect(with(kTorchrun, {{"NXD_SPAWNED", "1"}}));
+  assert_place(inner, "torchrun", 5, 8, 1, 4, 1);
+  assert_true(inner.store_is_of_torch);
 
   const Settings least = {{"RANK", "1"}, {"WORLD_SIZE", "2"}, {"MASTER_PORT", "7"}};
   assert_place(detect(least), "torchrun", 1, 2, -1, -1, -1);
