@@ -152,6 +152,11 @@ bool is_slurm_step(const Environment& env) {
   return *number < kReserved;
 }
 
+// The name of the variable that has the number of a step's tasks.
+const char* tasks_variable(const Environment& env) {
+  return env.get("SLURM_STEP_NUM_TASKS") ? "SLURM_STEP_NUM_TASKS" : "SLURM_NTASKS";
+}
+
 // Below the range that kernels take ports for outgoing connections from.
 int port_of_step(const std::string& step) {
   return static_cast<int>(16384 + Hash().add(step).folded() % 16000);
@@ -161,8 +166,8 @@ std::optional<Launch> slurm(const Environment& env) {
   if (!is_slurm_step(env)) return std::nullopt;
   Launch l;
   l.launcher = "Slurm";
-  const auto tasks = env.get_int("SLURM_STEP_NUM_TASKS", 1, INT_MAX);
-  l.size = tasks ? *tasks : required(env.get_int("SLURM_NTASKS", 1, INT_MAX), "SLURM_NTASKS");
+  const char* const tasks = tasks_variable(env);
+  l.size = required(env.get_int(tasks, 1, INT_MAX), tasks);
   l.rank = required(env.get_int("SLURM_PROCID", 0, l.size - 1), "SLURM_PROCID");
   l.host = env.get_int("SLURM_NODEID", 0, l.size - 1).value_or(-1);
   l.local_rank = env.get_int("SLURM_LOCALID", 0, l.size - 1).value_or(-1);
@@ -190,7 +195,7 @@ std::optional<Launch> slurm(const Environment& env) {
 // tasks a PMI_SIZE of 1 comes from the shell that the step was started in, itself a world of one.
 bool slurm_wins_over_pmi(const Environment& env) {
   if (!is_slurm_step(env)) return false;
-  const auto tasks = env.get("SLURM_STEP_NUM_TASKS"), size = env.get("PMI_SIZE");
+  const auto tasks = env.get(tasks_variable(env)), size = env.get("PMI_SIZE");
   if (size == "1" && tasks && tasks != "1") return true;
   return env.get("SLURM_PROCID") == env.get("PMI_RANK") && tasks == size;
 }
@@ -223,7 +228,7 @@ std::string launch_evidence(const Variables& variables) {
     if (is_several(name)) return name;
   }
   const Environment env(variables);
-  if (env.get("SLURM_STEP_ID") && is_slurm_step(env) && is_several("SLURM_STEP_NUM_TASKS")) {
+  if (env.get("SLURM_STEP_ID") && is_slurm_step(env) && is_several(tasks_variable(env))) {
     return "SLURM_STEP_ID";
   }
   return "";

@@ -282,6 +282,7 @@ void evidence(void**) {
   assert_string_equal(of(kMpich).c_str(), "PMI_SIZE");
   assert_string_equal(of(kOpenMpi).c_str(), "OMPI_COMM_WORLD_SIZE");
   assert_string_equal(of(kSlurm).c_str(), "SLURM_STEP_ID");
+  assert_string_equal(of(with(kSlurm, {{"SLURM_STEP_NUM_TASKS", ""}})).c_str(), "SLURM_STEP_ID");
   // "srun --pty sh" is a place to work from.
   assert_string_equal(of(with(kSlurm, {{"SLURM_STEP_NUM_TASKS", "1"}})).c_str(), "");
   assert_string_equal(of({{"PMI_RANK", "0"}, {"PMI_SIZE", "1"}}).c_str(), "");
