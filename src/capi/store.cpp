@@ -5,6 +5,7 @@
 #include "capi/handles.h"
 #include "capi/options.h"
 #include "core/base/last_error.h"
+#include "core/base/printable.h"
 #include "core/comm/store/callback_store.h"
 #include "core/comm/store/file_store.h"
 #include "core/comm/store/local_store.h"
@@ -77,13 +78,13 @@ nxd_status_t nxd_store_get(nxd_store_t* store, const char* key, int64_t timeout_
     const auto value = s.wait_bounded(key, timeout_ms);
     if (!value) {
       const int64_t longest_ms = s.longest_wait_ms();
-      fail(NXD_ERROR_TIMEOUT, "key \"", key, "\" was not set within ",
+      fail(NXD_ERROR_TIMEOUT, "key \"", printable(key), "\" was not set within ",
            std::min(timeout_ms, longest_ms), " ms",
            longest_ms < timeout_ms ? ", the store's own timeout" : "");
     }
     out = value->size();
     check_argument(value->size() <= cap, "cap: expected at least ", value->size(),
-                   " bytes for the value of \"", key, "\", got ", cap);
+                   " bytes for the value of \"", printable(key), "\", got ", cap);
     if (!value->empty()) std::memcpy(buf, value->data(), value->size());
   });
 }

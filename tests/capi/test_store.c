@@ -211,6 +211,29 @@ static void tcp(void** state) {
   REFUSED(nxd_store_create_tcp("127.0.0.1", port, 0, 200, &second), NXD_ERROR_TIMEOUT, "no store");
 }
 
+/* Keys and values are bytes of programs', and a message is one line of text. */
+static void shown_in_messages(void** state) {
+  (void)state;
+  nxd_store_t* stores[2] = {NULL};
+  OK(nxd_store_create_local(&stores[0]));
+  OK(nxd_store_create_tcp("127.0.0.1", 0, 1, 60000, &stores[1]));
+  for (int i = 0; i < 2; ++i) {
+    const char* key = "\x1b[31m\n";
+    char buf[8];
+    size_t size = 0;
+    int64_t sum = 0;
+    OK(nxd_store_set(stores[i], key, "a\0b\n\xff", 5));
+    REFUSED(nxd_store_add(stores[i], key, 1, &sum), NXD_ERROR_INVALID_ARGUMENT,
+            "store key \"\\u001b[31m\\u000a\": expected an integer to add to, got "
+            "\"a\\u0000b\\u000a\\xff\"");
+    REFUSED(nxd_store_get(stores[i], key, 0, buf, 2, &size), NXD_ERROR_INVALID_ARGUMENT,
+            "bytes for the value of \"\\u001b[31m\\u000a\", got 2");
+    REFUSED(nxd_store_get(stores[i], "\x7f", 0, buf, 2, &size), NXD_ERROR_TIMEOUT,
+            "key \"\\u007f\" was not set");
+    nxd_store_destroy(stores[i]);
+  }
+}
+
 /* A get waits no longer than the store's own bound. */
 static void tcp_bound(void** state) {
   (void)state;
@@ -425,9 +448,11 @@ int main(int argc, char** argv) {
     return cmocka_run_group_tests(torch, NULL, NULL);
   }
   const struct CMUnitTest tests[] = {
-      cmocka_unit_test(local),     cmocka_unit_test(file),      cmocka_unit_test(file_torn),
-      cmocka_unit_test(file_bad),  cmocka_unit_test(tcp),       cmocka_unit_test(tcp_bound),
-      cmocka_unit_test(callbacks), cmocka_unit_test(bad_calls), cmocka_unit_test(forked_child),
+      cmocka_unit_test(local),     cmocka_unit_test(file),
+      cmocka_unit_test(file_torn), cmocka_unit_test(file_bad),
+      cmocka_unit_test(tcp),       cmocka_unit_test(shown_in_messages),
+      cmocka_unit_test(tcp_bound), cmocka_unit_test(callbacks),
+      cmocka_unit_test(bad_calls), cmocka_unit_test(forked_child),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -2,6 +2,7 @@
 
 #include "core/base/callback_thread.h"
 #include "core/base/last_error.h"
+#include "core/base/printable.h"
 
 namespace nxd {
 namespace {
@@ -103,7 +104,7 @@ std::optional<std::string> CallbackStore::get_here(const std::string& key) {
     if (!found) return std::nullopt;
     if (size > kLargestValue) {
       fail(NXD_ERROR_USER, "the store's get callback: expected a size of at most ", kLargestValue,
-           " for key \"", key, "\", got ", size);
+           " for key \"", printable(key), "\", got ", size);
     }
     if (size <= value.size()) {
       value.resize(size);
@@ -111,7 +112,8 @@ std::optional<std::string> CallbackStore::get_here(const std::string& key) {
     }
     value.resize(size);
   }
-  fail(NXD_ERROR_IO, "the store's get callback: the size of key \"", key, "\" keeps growing");
+  fail(NXD_ERROR_IO, "the store's get callback: the size of key \"", printable(key),
+       "\" keeps growing");
 }
 
 int64_t CallbackStore::add_here(const std::string& key, int64_t amount) {

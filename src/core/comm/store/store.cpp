@@ -1,6 +1,7 @@
 #include "core/comm/store/store.h"
 
 #include "core/base/environment.h"
+#include "core/base/printable.h"
 #include "core/base/sleep.h"
 #include "core/comm/net/interrupt.h"
 
@@ -41,17 +42,15 @@ int Store::next_world(int rank) {
 
 int64_t parse_counter(const std::string& key, const std::string& value) {
   const auto number = env::parse_int(value);
-  check_argument(number.has_value(), "store key \"", key,
-                 "\": expected an integer to add to, got \"", value.substr(0, kShownOfValue), "\"");
+  check_argument(number.has_value(), "store key \"", printable(key),
+                 "\": expected an integer to add to, got \"", printable(value, kShownOfValue),
+                 "\"");
   return *number;
 }
 
 void fail_unreadable(const std::string& key, const std::string& value) {
-  std::string shown = value.substr(0, 80);
-  for (char& c : shown) {
-    if (static_cast<unsigned char>(c) < ' ' || c == '\x7f') c = '?';
-  }
-  fail(NXD_ERROR_CORRUPT, "store key \"", key, "\": cannot read \"", shown,
+  fail(NXD_ERROR_CORRUPT, "store key \"", printable(key), "\": cannot read \"",
+       printable(value, 80),
        "\": another version of the library wrote it, or a program that is no rank of this world");
 }
 

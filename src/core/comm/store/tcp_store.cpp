@@ -2,6 +2,7 @@
 
 #include <chrono>
 
+#include "core/base/printable.h"
 #include "core/base/sleep.h"
 #include "core/comm/net/interrupt.h"
 #include "core/comm/store/store_timeout.h"
@@ -238,13 +239,13 @@ uint8_t TcpStore::ask_for_outcome(const std::string& request, const std::string&
   uint64_t sizes[2];
   read(sizes, sizeof sizes, deadline);
   fail(NXD_ERROR_OUT_OF_MEMORY, "the store at ", address(), " has no room for the value of key \"",
-       key, "\": all values take ", sizes[0], " bytes, and may take ", sizes[1]);
+       printable(key), "\": all values take ", sizes[0], " bytes, and may take ", sizes[1]);
 }
 
 void TcpStore::set(const std::string& key, const std::string& value) {
   check_key(key);
-  check_argument(value.size() <= kValueLimit, "value of store key \"", key, "\": expected at most ",
-                 kValueLimit, " bytes over TCP, got ", value.size());
+  check_argument(value.size() <= kValueLimit, "value of store key \"", printable(key),
+                 "\": expected at most ", kValueLimit, " bytes over TCP, got ", value.size());
   std::lock_guard<std::mutex> lock(mutex_);
   const Deadline deadline = Deadline::after_ms(bound_ms());
   reconnect(deadline);
