@@ -47,6 +47,22 @@ void check_both(const Environment& env, const char* rank, const char* size) {
                  has_rank ? size : rank, " is not; expected both or neither");
 }
 
+// A number of this host's; -1 where the launcher does not say, or says one that cannot be.
+int number_here(const Environment& env, Launch& l, const char* name, int64_t low, int64_t high) {
+  try {
+    return env.get_int(name, low, high).value_or(-1);
+  } catch (const Error& e) {
+    if (l.fault.empty()) l.fault = e.what();
+    return -1;
+  }
+}
+
+// The ranks on this host, and the rank among them.
+void read_place(const Environment& env, Launch& l, const char* rank, const char* size) {
+  l.local_size = number_here(env, l, size, 1, l.size);
+  l.local_rank = number_here(env, l, rank, 0, (l.local_size > 0 ? l.local_size : l.size) - 1);
+}
+
 std::vector<std::string> settings_of(const Environment& env,
                                      std::initializer_list<const char*> names) {
   std::vector<std::string> settings;
@@ -70,10 +86,8 @@ std::optional<Launch> torchrun(const Environment& env) {
   l.launcher = is_of_spawn(env) ? "nxd_spawn" : "torchrun";
   l.size = *env.get_int("WORLD_SIZE", 1, INT_MAX);
   l.rank = *env.get_int("RANK", 0, l.size - 1);
-  l.local_size = env.get_int("LOCAL_WORLD_SIZE", 1, l.size).value_or(-1);
-  l.local_rank =
-      env.get_int("LOCAL_RANK", 0, (l.local_size > 0 ? l.local_size : l.size) - 1).value_or(-1);
-  l.host = env.get_int("GROUP_RANK", 0, l.size - 1).value_or(-1);
+  read_place(env, l, "LOCAL_RANK", "LOCAL_WORLD_SIZE");
+  l.host = number_here(env, l, "GROUP_RANK", 0, l.size - 1);
   if (l.size == 1) return l;
   l.address = env.get("MASTER_ADDR").value_or("127.0.0.1");
   l.port = required(env.get_int("MASTER_PORT", 1, 65535), "MASTER_PORT");
@@ -108,11 +122,8 @@ std::optional<Launch> open_mpi(const Environment& env) {
   l.launcher = "Open MPI";
   l.size = *env.get_int("OMPI_COMM_WORLD_SIZE", 1, INT_MAX);
   l.rank = *env.get_int("OMPI_COMM_WORLD_RANK", 0, l.size - 1);
-  l.local_size = env.get_int("OMPI_COMM_WORLD_LOCAL_SIZE", 1, l.size).value_or(-1);
   // Not OMPI_COMM_WORLD_NODE_RANK, which is no number of a host.
-  l.local_rank =
-      env.get_int("OMPI_COMM_WORLD_LOCAL_RANK", 0, (l.local_size > 0 ? l.local_size : l.size) - 1)
-          .value_or(-1);
+  read_place(env, l, "OMPI_COMM_WORLD_LOCAL_RANK", "OMPI_COMM_WORLD_LOCAL_SIZE");
   // The job's number alone is a hash of 16 bits; the address of mpirun makes it unique.
   const auto mpirun = env.get("OMPI_MCA_orte_hnp_uri");
   const auto number = env.get("PMIX_NAMESPACE");
@@ -130,9 +141,7 @@ std::optional<Launch> pmi(const Environment& env) {
   l.launcher = "MPICH";
   l.size = *env.get_int("PMI_SIZE", 1, INT_MAX);
   l.rank = *env.get_int("PMI_RANK", 0, l.size - 1);
-  l.local_size = env.get_int("MPI_LOCALNRANKS", 1, l.size).value_or(-1);
-  l.local_rank = env.get_int("MPI_LOCALRANKID", 0, (l.local_size > 0 ? l.local_size : l.size) - 1)
-                     .value_or(-1);
+  read_place(env, l, "MPI_LOCALRANKID", "MPI_LOCALNRANKS");
   l.settings = settings_of(env, {"PMI_RANK", "PMI_SIZE", "MPI_LOCALRANKID", "PMI_FD", "PMI_PORT"});
   if (l.size > 1) choose_endpoint(env, l, spans_hosts(l), "", 0);
   return l;
@@ -169,8 +178,8 @@ std::optional<Launch> slurm(const Environment& env) {
   const char* const tasks = tasks_variable(env);
   l.size = required(env.get_int(tasks, 1, INT_MAX), tasks);
   l.rank = required(env.get_int("SLURM_PROCID", 0, l.size - 1), "SLURM_PROCID");
-  l.host = env.get_int("SLURM_NODEID", 0, l.size - 1).value_or(-1);
-  l.local_rank = env.get_int("SLURM_LOCALID", 0, l.size - 1).value_or(-1);
+  l.host = number_here(env, l, "SLURM_NODEID", 0, l.size - 1);
+  l.local_rank = number_here(env, l, "SLURM_LOCALID", 0, l.size - 1);
   l.local_size = tasks_of_node(env.get("SLURM_STEP_TASKS_PER_NODE").value_or(""), l.host);
   if (l.size == 1) return l;
   const std::string step =
@@ -202,7 +211,7 @@ bool slurm_wins_over_pmi(const Environment& env) {
 
 }  // namespace
 
-Launch detect_launch(const Variables& variables) {
+Launch find_launch(const Variables& variables) {
   const Environment env(variables);
   if (auto l = torchrun(env)) return *l;
   if (auto l = open_mpi(env)) return *l;
@@ -210,6 +219,14 @@ Launch detect_launch(const Variables& variables) {
     if (auto l = pmi(env)) return *l;
   }
   return slurm(env).value_or(Launch());
+}
+
+Launch find_launch() { return find_launch(&env::get); }
+
+Launch detect_launch(const Variables& variables) {
+  Launch launch = find_launch(variables);
+  check_argument(launch.fault.empty(), launch.fault);
+  return launch;
 }
 
 Launch detect_launch() { return detect_launch(&env::get); }

@@ -30,6 +30,9 @@ struct Launch {
   std::string job;
   // NAME=VALUE of this rank's place, which the launching process itself does not have.
   std::vector<std::string> settings;
+  // The first fault of a variable that says nothing of where the ranks meet, so that they can be
+  // told of it: LOCAL_RANK, GROUP_RANK and their kin. "": none.
+  std::string fault;
   // The launcher serves the store there; otherwise rank 0 does.
   bool store_is_served = false;
   // By torchrun's agent, whose store knows no secret.
@@ -43,6 +46,9 @@ struct Launch {
 Launch detect_launch(const Variables& variables);
 // The same of this process's environment.
 Launch detect_launch();
+// The same with the fault, which is not thrown.
+Launch find_launch(const Variables& variables);
+Launch find_launch();
 
 // The variable that says that this process is one of several that a launcher started; "" when none
 // does. Unlike detect_launch it does not check that the variables make sense.

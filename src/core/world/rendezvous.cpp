@@ -15,6 +15,7 @@
 #include "core/base/sleep.h"
 #include "core/base/text_stream.h"
 #include "core/comm/monitor/failure_registry.h"
+#include "core/comm/net/secret.h"
 #include "core/comm/net/socket.h"
 #include "core/comm/store/store_rate_limit.h"
 #include "core/comm/store/store_timeout.h"
@@ -330,10 +331,36 @@ void leave(Store& store, const RankInfo& m, int64_t timeout_ms) noexcept {
   }
 }
 
+// That of the other ranks, where this one's NXD_OPEN_STORE cannot be read, of which they are told.
+std::optional<Key> store_key_of_job() {
+  try {
+    return store_key_of_environment();
+  } catch (const Error&) {
+    const auto secret = Secret::of_environment();
+    return secret ? std::optional<Key>(secret->store_key()) : std::nullopt;
+  }
+}
+
 }  // namespace
 
+void check_place(const ContextOptions& options) {
+  switch (options.rendezvous) {
+    case NXD_RENDEZVOUS_ENVIRONMENT: {
+      const Launch launch = detect_launch();
+      if (launch.size > 1 && !launch.store_is_of_torch) static_cast<void>(env::open_store());
+      return;
+    }
+    case NXD_RENDEZVOUS_STORE:
+      return check_argument(options.local_rank >= 0, "options.local_rank: expected 0 or more, got ",
+                            options.local_rank);
+    default:
+      fail(NXD_ERROR_INVALID_ARGUMENT, "options.rendezvous: expected an NXD_RENDEZVOUS_*, got ",
+           options.rendezvous);
+  }
+}
+
 RankInfo rank_info_of_environment(int64_t timeout_ms) {
-  const Launch launch = detect_launch();
+  const Launch launch = find_launch();
   RankInfo m;
   m.size = launch.size;
   m.rank = launch.rank;
@@ -342,7 +369,7 @@ RankInfo rank_info_of_environment(int64_t timeout_ms) {
   const std::string host = launch.port > 0 ? launch.address : rendezvous_endpoint(launch);
   StoreAccess access;
   access.is_of_torch = launch.store_is_of_torch;
-  if (!launch.store_is_of_torch) access.key = store_key_of_environment();
+  if (!launch.store_is_of_torch) access.key = store_key_of_job();
   std::shared_ptr<TcpStoreServer> server;
   // Under torchrun's agent and nxd_spawn the store is served already, on this very port.
   if (m.rank == 0 && !launch.store_is_served) {
@@ -372,8 +399,6 @@ RankInfo rank_info_of_options(const ContextOptions& options) {
   check_argument(options.size >= 1, "options.size: expected at least 1, got ", options.size);
   check_argument(options.rank >= 0 && options.rank < options.size, "options.rank: expected 0 to ",
                  options.size - 1, ", got ", options.rank);
-  check_argument(options.local_rank >= 0, "options.local_rank: expected 0 or more, got ",
-                 options.local_rank);
   check_argument(options.size == 1 || options.store, "options.store: expected a store for ",
                  options.size, " ranks, got NULL");
   RankInfo m;

@@ -31,6 +31,8 @@ struct RankInfo {
 // a world of one, with no network.
 RankInfo rank_info_of_environment(int64_t timeout_ms);
 RankInfo rank_info_of_options(const ContextOptions& options);
+// INVALID_ARGUMENT for a fault of this rank's place that leaves it able to tell the others.
+void check_place(const ContextOptions& options);
 
 // Facts that the ranks have learned of one another.
 struct WorldFacts {

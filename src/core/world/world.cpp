@@ -33,13 +33,8 @@ int64_t timeout_of(const ContextOptions& options) {
 }
 
 RankInfo rank_info_of(const ContextOptions& options, int64_t timeout_ms) {
-  switch (options.rendezvous) {
-    case NXD_RENDEZVOUS_ENVIRONMENT: return rank_info_of_environment(timeout_ms);
-    case NXD_RENDEZVOUS_STORE: return rank_info_of_options(options);
-    default:
-      fail(NXD_ERROR_INVALID_ARGUMENT, "options.rendezvous: expected an NXD_RENDEZVOUS_*, got ",
-           options.rendezvous);
-  }
+  return options.rendezvous == NXD_RENDEZVOUS_ENVIRONMENT ? rank_info_of_environment(timeout_ms)
+                                                          : rank_info_of_options(options);
 }
 
 // The program may be elsewhere when a group fails. A record is nothing to fail a context for: where
@@ -60,6 +55,7 @@ ContextOptions World::complete(ContextOptions options) {
   options.transport = transport_of(options);
   options.large_group = env::large_group();
   if (!options.interface_name) options.interface_name = env::socket_interface();
+  check_place(options);
   return options;
 }
 

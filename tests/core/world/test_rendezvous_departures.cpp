@@ -1,5 +1,9 @@
 // Ranks that do not join, and those that learn of it: who is told, who waits for whom, and the rank
 // to blame for a store that does not answer.
+#include <stdlib.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
 #include <atomic>
 #include <chrono>
 #include <memory>
@@ -10,6 +14,8 @@
 
 #include "core/comm/monitor/failure_registry.h"
 #include "core/comm/store/local_store.h"
+#include "core/comm/store/tcp_store.h"
+#include "core/world/context.h"
 #include "core/world/rendezvous.h"
 #include "support/told.h"
 
@@ -64,6 +70,77 @@ void instead_of_joining(void**) {
     const Told told = told_by([&] { nxd::join_world(member_of(store, 1 - rank, 2), kTimeoutMs); });
     assert_int_equal(told.status, NXD_ERROR_PEER_LOST);
     assert_int_equal(told.rank, rank);
+  }
+}
+
+// --- A rank with bad arguments -------------------------------------------------------------------
+
+constexpr int64_t kPatientMs = 30000;
+
+// Rank 0 hears of it, and does not wait until its timeout.
+void bad_options_of_one_rank(void**) {
+  for (const int part : {0, 1}) {
+    nxd::ContextOptions options;
+    options.rendezvous = NXD_RENDEZVOUS_STORE;
+    options.size = 2;
+    options.store = std::make_shared<nxd::LocalStore>();
+    options.timeout_ms = kPatientMs;
+    nxd::ContextOptions bad = options;
+    bad.rank = 1;
+    if (part == 0) bad.local_rank = -1;
+    if (part == 1) bad.rendezvous = static_cast<nxd_rendezvous_t>(7);
+    Told other;
+    std::thread thread([&] { other = told_by([&] { nxd::Context::create(bad); }); });
+    const Told told = told_by([&] { nxd::Context::create(options); });
+    thread.join();
+    assert_int_equal(other.status, NXD_ERROR_INVALID_ARGUMENT);
+    assert_int_equal(told.status, NXD_ERROR_PEER_LOST);
+    assert_int_equal(told.rank, 1);
+  }
+}
+
+// A process that becomes a rank once it reads the port of the store. It ends with the status.
+pid_t start_rank(const char* rank, const char* name, const char* value, int ports) {
+  const pid_t process = ::fork();
+  if (process != 0) return process;
+  int port = 0;
+  if (::read(ports, &port, sizeof port) != sizeof port) ::_exit(0);
+  setenv("MASTER_PORT", std::to_string(port).c_str(), 1);
+  setenv("RANK", rank, 1);
+  if (name) setenv(name, value, 1);
+  nxd::ContextOptions options;
+  options.timeout_ms = kPatientMs;
+  ::_exit(-told_by([&] { nxd::Context::create(options); }).status);
+}
+
+int end_of(pid_t process) {
+  int status = -1;
+  assert_int_equal(::waitpid(process, &status, 0), process);
+  return WIFEXITED(status) ? -WEXITSTATUS(status) : WTERMSIG(status);
+}
+
+void bad_variables_of_one_rank(void**) {
+  for (const char* name : {"MASTER_ADDR", "LOCAL_WORLD_SIZE", "NXD_SECRET"}) unsetenv(name);
+  setenv("WORLD_SIZE", "2", 1);
+  setenv("NXD_SPAWNED", "1", 1);
+  setenv("TORCHELASTIC_USE_AGENT_STORE", "True", 1);
+  setenv("TORCHELASTIC_RUN_ID", "nxd_spawn", 1);
+  const struct {
+    const char *name, *value;
+  } table[] = {{"LOCAL_RANK", "7"}, {"GROUP_RANK", "9"}, {"NXD_OPEN_STORE", "x"}};
+  for (const auto& row : table) {
+    int ports[2];
+    assert_int_equal(::pipe(ports), 0);
+    const pid_t first = start_rank("0", nullptr, nullptr, ports[0]);
+    const pid_t second = start_rank("1", row.name, row.value, ports[0]);
+    const nxd::TcpStoreServer server("127.0.0.1", 0);
+    const int port = server.port();
+    for (int rank = 0; rank < 2; ++rank) {
+      assert_int_equal(::write(ports[1], &port, sizeof port), sizeof port);
+    }
+    assert_int_equal(end_of(second), NXD_ERROR_INVALID_ARGUMENT);
+    assert_int_equal(end_of(first), NXD_ERROR_PEER_LOST);
+    for (const int fd : ports) ::close(fd);
   }
 }
 
@@ -166,6 +243,8 @@ int main() {
   const CMUnitTest tests[] = {
       cmocka_unit_test(between_rendezvous_and_world),
       cmocka_unit_test(instead_of_joining),
+      cmocka_unit_test(bad_options_of_one_rank),
+      cmocka_unit_test(bad_variables_of_one_rank),
       cmocka_unit_test(rank_0_waits_for_those_who_came),
       cmocka_unit_test(a_rank_0_that_rejects_waits_too),
       cmocka_unit_test(first_rank_near_the_store),
