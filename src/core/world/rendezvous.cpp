@@ -76,6 +76,15 @@ std::string info_key(int rank) { return "info/" + std::to_string(rank); }
 const char* const kLeft = "left";
 const char* const kLeftEarly = " left before all ranks had come";
 
+// In place of the information of a rank that was in the store already when it came.
+const char* const kClaimedTwice = "claimed twice";
+
+std::string why_claimed_twice(int rank) {
+  return text("rank ", rank,
+              " is in the store already: either two processes claim this rank, or the store holds "
+              "keys of an earlier job and is not fresh");
+}
+
 // Facts that a rank tells rank 0 about itself.
 struct Info {
   int size = 0;
@@ -177,6 +186,9 @@ Announcement collect(Store& store, const RankInfo& m, const Deadline& deadline,
     }
     if (*value == kLeft) {
       return failure(INT_MAX, NXD_ERROR_PEER_LOST, rank, "rank ", rank, kLeftEarly);
+    }
+    if (*value == kClaimedTwice) {
+      return failure(INT_MAX, NXD_ERROR_INVALID_ARGUMENT, rank, why_claimed_twice(rank));
     }
     const auto info = parse_info(*value);
     if (!info) {
@@ -298,11 +310,31 @@ WorldFacts parse_world(const std::string& announcement, int rank, int size) {
   check_stream(in);
   world.hosts = HostMap::decode(hosts);
   const HostMap by_process = HostMap::decode(processes);
-  if (world.hosts.size() != size || by_process.size() != size) {
-    fail_unreadable(kWorld, announcement);
+  const int size_there = world.hosts.size();
+  if (size_there != by_process.size()) fail_unreadable(kWorld, announcement);
+  if (size_there != size) {
+    fail(NXD_ERROR_CORRUPT, "store key \"", kWorld, "\": expected a world of ", size,
+         " ranks, got one of ", size_there,
+         ": the store holds keys of an earlier job and is not fresh");
   }
   world.ranks_here = by_process.ranks_of(by_process.host_of(rank));
   return world;
+}
+
+// Ranks that wait hear of a rank that is in the store already, where no world was announced: one
+// that was may have the process that came first.
+void tell_of_second_claim(Store& store, int rank) noexcept {
+  try {
+    if (store.get(kWorld)) return;
+    FailureRegistry::leave_before_joining(store, rank);
+    if (rank == 0) {
+      store.set(kWorld, failure(0, NXD_ERROR_INVALID_ARGUMENT, rank, why_claimed_twice(rank)).text);
+    } else {
+      store.set(info_key(rank), kClaimedTwice);
+    }
+  } catch (...) {
+    // This rank's own error says it.
+  }
 }
 
 // The keys of the next world of this rank, which is in it from now on.
@@ -311,9 +343,10 @@ std::shared_ptr<Store> enter(const RankInfo& m) {
   const int64_t number =
       m.fresh_keys ? job->add(joined_key(m.rank), 1) - 1 : m.store->next_world(m.rank);
   const auto store = std::make_shared<PrefixStore>(job, text("world", number, "/"));
-  check_argument(store->add(joined_key(m.rank), 1) == 1, "rank ", m.rank,
-                 " is in the store already: either two processes claim this rank, or the store "
-                 "holds keys of an earlier job and is not fresh");
+  if (store->add(joined_key(m.rank), 1) != 1) {
+    tell_of_second_claim(*store, m.rank);
+    fail(NXD_ERROR_INVALID_ARGUMENT, why_claimed_twice(m.rank));
+  }
   return store;
 }
 

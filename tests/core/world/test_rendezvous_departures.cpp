@@ -144,6 +144,47 @@ void bad_variables_of_one_rank(void**) {
   }
 }
 
+// --- A store of an earlier job -------------------------------------------------------------------
+
+// A rank that is in it already keeps no other waiting.
+void rank_of_an_earlier_job(void**) {
+  for (const int rank : {0, 1}) {
+    const auto store = std::make_shared<nxd::LocalStore>();
+    store->add("world0/joined/" + std::to_string(rank), 1);
+    Told other;
+    std::thread thread([&] {
+      other = told_by([&] { nxd::join_world(member_of(store, 1 - rank, 2), kPatientMs); });
+    });
+    const Told told = told_by([&] { nxd::join_world(member_of(store, rank, 2), kPatientMs); });
+    thread.join();
+    for (const Told& each : {told, other}) {
+      assert_int_equal(each.status, NXD_ERROR_INVALID_ARGUMENT);
+      if (each.message.find("is in the store already") == std::string::npos) {
+        fail_msg("%s", each.message.c_str());
+      }
+    }
+    assert_int_equal(other.rank, rank);
+  }
+}
+
+void world_of_an_earlier_job(void**) {
+  const auto store = std::make_shared<nxd::LocalStore>();
+  const std::string announced = "ok 1 -1 -1 even 3 3 1\neven 3 3 1";
+  store->set("world0/world", announced);
+  const Told told = told_by([&] { nxd::join_world(member_of(store, 1, 2), kTimeoutMs); });
+  assert_int_equal(told.status, NXD_ERROR_CORRUPT);
+  if (told.message.find(
+          "a world of 2 ranks, got one of 3: the store holds keys of an earlier job") ==
+      std::string::npos) {
+    fail_msg("%s", told.message.c_str());
+  }
+  // The world of a process that came first is not disturbed.
+  store->add("world0/joined/0", 1);
+  told_by([&] { nxd::join_world(member_of(store, 0, 2), kTimeoutMs); });
+  assert_string_equal(store->get("world0/world")->c_str(), announced.c_str());
+  assert_false(is_known_to_have_left(std::make_shared<nxd::PrefixStore>(store, "world0/"), 0));
+}
+
 // --- Ranks that read why there is no world -------------------------------------------------------
 
 // The keys end with rank 0. The second rank to read waits until rank 0 has looked for it twice.
@@ -245,6 +286,8 @@ int main() {
       cmocka_unit_test(instead_of_joining),
       cmocka_unit_test(bad_options_of_one_rank),
       cmocka_unit_test(bad_variables_of_one_rank),
+      cmocka_unit_test(rank_of_an_earlier_job),
+      cmocka_unit_test(world_of_an_earlier_job),
       cmocka_unit_test(rank_0_waits_for_those_who_came),
       cmocka_unit_test(a_rank_0_that_rejects_waits_too),
       cmocka_unit_test(first_rank_near_the_store),
