@@ -1,6 +1,7 @@
 #include "engine/device/device_tensor.h"
 
 #include <ATen/ATen.h>
+#include <ATen/FunctionalStorageImpl.h>
 #include <ATen/FunctionalTensorWrapper.h>
 #include <c10/core/TensorImpl.h>
 #include <c10/core/impl/LocalDispatchKeySet.h>
@@ -82,6 +83,14 @@ at::Tensor device_tensor(DeviceValuePtr value) {
 }
 
 bool is_plain(const at::Tensor& tensor) { return !functional::isFunctionalTensor(tensor); }
+
+bool reads_a_base(const at::Tensor& tensor) {
+  namespace functional = at::functionalization;
+  if (!functional::impl::isFunctionalTensor(tensor)) return false;
+  c10::StorageImpl* storage = tensor.unsafeGetTensorImpl()->unsafe_storage().unsafeGetStorageImpl();
+  const at::Tensor& base = static_cast<functional::FunctionalStorageImpl*>(storage)->base();
+  return !functional::impl::unsafeGetFunctionalWrapper(tensor)->value().is_same(base);
+}
 
 DeviceValue& device_value(const at::Tensor& tensor) { return impl_of(tensor).value(); }
 

@@ -27,6 +27,10 @@ inline bool is_recorded(const at::Tensor& tensor) {
   return tensor.defined() && tensor.device().type() == kRecordedDeviceType;
 }
 
+// True if the wrapper of a tensor on the device takes its value from that of a base: for a view,
+// also for one that autograd does not know, and while writes to the base are put off.
+bool reads_a_base(const at::Tensor& tensor);
+
 // The value of a tensor on the device, after the writes that the wrapper has put off.
 DeviceValue& device_value(const at::Tensor& tensor);
 inline DeviceValuePtr value_of(const at::Tensor& tensor) {

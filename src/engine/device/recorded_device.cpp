@@ -1,7 +1,6 @@
 #include "engine/device/recorded_device.h"
 
 #include <ATen/ATen.h>
-#include <ATen/FunctionalStorageImpl.h>
 #include <ATen/FunctionalTensorWrapper.h>
 #include <c10/core/impl/DeviceGuardImplInterface.h>
 #include <c10/core/impl/LocalDispatchKeySet.h>
@@ -127,14 +126,6 @@ at::Tensor copy_from_and_resize(const at::Tensor& self, const at::Tensor& target
 #if TORCH_VERSION_MAJOR < 2
 using at::FunctionalTensorWrapper;
 
-// A tensor that is no view has the value that its storage has.
-bool is_view(const at::Tensor& self) {
-  using at::functionalization::FunctionalStorageImpl;
-  c10::StorageImpl* storage = self.unsafeGetTensorImpl()->unsafe_storage().unsafeGetStorageImpl();
-  const at::Tensor& base = static_cast<FunctionalStorageImpl*>(storage)->base();
-  return !at::functionalization::impl::unsafeGetFunctionalWrapper(self)->value().is_same(base);
-}
-
 // libtorch 1.13 makes a shallow copy of the wrapper, which forgets that it is a view: once anything
 // was written to the base, the copy reads as all of it. A detached view is a view by the identity
 // of the same base, for which nothing is recorded.
@@ -143,7 +134,7 @@ at::Tensor detach(const at::Tensor& self) {
   const bool wrapped = at::functionalization::impl::isFunctionalTensor(self);
   // The writes to the base that are put off would make each tensor look like a view.
   if (wrapped) at::functionalization::impl::sync(self);
-  if (!wrapped || !is_view(self)) {
+  if (!wrapped || !reads_a_base(self)) {
     return at::Tensor(self.unsafeGetTensorImpl()->shallow_copy_and_detach(
         version, /*allow_tensor_metadata_change=*/false));
   }

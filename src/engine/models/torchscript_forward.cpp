@@ -11,11 +11,14 @@
 #include <exception>
 #include <functional>
 #include <iterator>
+#include <optional>
 #include <string_view>
 #include <utility>
 
+#include "engine/device/device_tensor.h"
 #include "engine/models/torchscript_recurrence.h"
 #include "engine/models/torchscript_values.h"
+#include "engine/ops/on_views_scope.h"
 
 namespace nxd {
 namespace {
@@ -540,6 +543,8 @@ c10::IValue TorchscriptForward::run(std::vector<c10::IValue> arguments, const Ho
   Run run{&hooks, nullptr};
   const RunScope scope(run);
   const ScriptDeviceScope placing(device, constants_);
+  std::optional<OnViewsScope> on_views;
+  if (device.type() == kRecordedDeviceType) on_views.emplace();
   try {
     jit::InterpreterState(code_, &run_at_once).run(arguments);
   } catch (...) {

@@ -154,7 +154,7 @@ void run_on_views(const c10::OperatorHandle& op, torch::jit::Stack& stack) {
   renew_histories(op.schema(), stack);
   if (!saves_its_result(op.operator_name().name)) return op.callBoxed(&stack);
   const at::Tensor written = stack[0].toTensor();
-  if (!is_recorded(written) || !written.is_view()) return op.callBoxed(&stack);
+  if (!is_recorded(written) || !reads_a_base(written)) return op.callBoxed(&stack);
   // The operator that writes nothing may save its argument for the gradient.
   stack[0] = written.clone();
   without_writes(op).callBoxed(&stack);

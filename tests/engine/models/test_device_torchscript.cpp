@@ -42,6 +42,7 @@ jit::Module batch_norm() {
 jit::Module net() {
   jit::Module made("__torch__.Net"), head("__torch__.Head");
   made.register_module("first", linear("First", 6, 8, at::kFloat));
+  made.register_module("second", linear("Second", 8, 8, at::kFloat));
   made.register_module("norm", batch_norm());
   made.register_module("drop", function("Drop", "torch.dropout(x, 0.25, self.training)"));
   made.register_attribute("shift", c10::TensorType::get(), numbers({8}, 7, at::kFloat));
@@ -54,6 +55,7 @@ jit::Module net() {
       y = self.last.forward(x * noise)
       y = y.to("cpu") + torch.zeros([6], dtype=x.dtype)
       y[:, 1:].mul_(0.5)
+      torch.sigmoid_(torch.t(y)[2:])
       return y.cpu() + torch.arange(6, dtype=x.dtype, device="cpu") * 0.01
   )");
   made.register_module("head", head);
@@ -62,6 +64,9 @@ jit::Module net() {
       y = self.first.forward(x) * self.scales[0] + self.shift
       y.transpose_(0, 1)
       y = torch.elu(self.norm.forward(torch.t(y)))
+      torch.relu_(torch.view(y, [-1, 2, 8]))
+      y = torch.relu_(self.second.forward(torch.view(y, [-1, 2, 8])))
+      y = torch.view(y, [-1, 8])
       y = self.drop.forward(y) * torch.tensor([1.0, 0.5, 1.0, 0.5, 1.0, 0.5, 1.0, 0.5])
       return torch.mean(torch.pow(self.head.forward(y), 2))
   )");
