@@ -22,6 +22,7 @@
 #include "engine/graph_node.h"
 #include "engine/module/attributes.h"
 #include "engine/module/buffer_watch.h"
+#include "engine/module/buffers.h"
 #include "engine/module/call_path.h"
 #include "engine/module/module_tree.h"
 #include "engine/ops/autocast.h"
@@ -249,6 +250,13 @@ class RecomputedCall : public torch::autograd::Node {
     bool needs_grad = false;
     uint32_t version = 0;
   };
+  // An output that has memory of another one. A write to it reaches the other outside, and not in a
+  // graph that is made again, in which each begins anew.
+  struct SharedOutput {
+    size_t index;
+    c10::VariableVersion counter;
+    uint32_t version;
+  };
   // A parameter of the tree, and the value that it had: another may stand in for a call.
   struct OwnParameter {
     NamedParameter named;
@@ -256,7 +264,9 @@ class RecomputedCall : public torch::autograd::Node {
     uint32_t version;
   };
 
+  void watch_shared(const Tensors& outputs);
   void check_unchanged() const;
+  void check_outputs() const;
   Tensors detached_inputs() const;
   Tensors recompute(const Tensors& given);
   void swap_values();
@@ -272,6 +282,7 @@ class RecomputedCall : public torch::autograd::Node {
   Tensors leaves_;  // values of those that are trainable
   std::optional<BuffersBefore> buffers_;
   std::optional<AttributesBefore> attributes_;
+  std::vector<SharedOutput> shared_outputs_;
   bool released_ = false;
 };
 
@@ -287,6 +298,27 @@ void RecomputedCall::check_unchanged() const {
   }
   for (const OwnParameter& own : parameters_) {
     check(own.value, own.version, "parameter ", own.named.name);
+  }
+}
+
+void RecomputedCall::watch_shared(const Tensors& outputs) {
+  for (size_t i = 0; i < outputs.size(); ++i) {
+    for (size_t j = 0; j < outputs.size(); ++j) {
+      if (i == j || !outputs[i].defined() || !outputs[j].defined()) continue;
+      if (!share_memory(outputs[i], outputs[j])) continue;
+      const c10::VariableVersion& counter = outputs[i].unsafeGetTensorImpl()->version_counter();
+      shared_outputs_.push_back({i, counter, counter.current_version()});
+      break;
+    }
+  }
+}
+
+void RecomputedCall::check_outputs() const {
+  for (const SharedOutput& each : shared_outputs_) {
+    check_state(each.counter.current_version() == each.version, module_->class_name(), ": output ",
+                each.index,
+                ", which shares memory with another output, was written to; a module that is "
+                "recomputed cannot tell the other's gradient of it: write to a copy");
   }
 }
 
@@ -307,6 +339,7 @@ Tensors RecomputedCall::attach(const Held<RecomputedCall>& node, const Tensors& 
       node->add_input_metadata(Node::undefined_input());
     }
   }
+  node->watch_shared(results);
   return results;
 }
 
@@ -346,6 +379,7 @@ variable_list RecomputedCall::apply(variable_list&& grads) {
          ": gradients of recomputed activations cannot be differentiated again (create_graph)");
   }
   check_unchanged();
+  check_outputs();
   const auto* wanted = torch::autograd::get_current_graph_task_exec_info();
   const bool hands_out = wanted && !wanted->empty();
   const Tensors given = detached_inputs();

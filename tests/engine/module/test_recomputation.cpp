@@ -315,6 +315,49 @@ void test_refusals(void**) {
       nullptr);
 }
 
+// Gives scale * x, and a view of it.
+nxd_status_t with_view(nxd_module_t* self, nxd_tensor_t* const* inputs, size_t,
+                       nxd_tensor_t** outputs, size_t, void*) {
+  const at::Tensor y = inputs[0]->value * nxd::find_parameter(*self->value, "scale")->tensor();
+  outputs[0] = new nxd_tensor{y};
+  outputs[1] = new nxd_tensor{y.select(0, 0)};
+  return NXD_OK;
+}
+
+// A write to one reaches the other, whose gradient the graph that is made again would not know.
+void test_outputs_that_share_memory(void**) {
+  nxd_test_run_ranks(
+      1, 0,
+      [](nxd_context_t* ctx, int, int, void*) {
+        nxd_module_t* made = nullptr;
+        NXD_TEST_OK(nxd_module_create(ctx, "Pair", with_view, nullptr, nullptr, &made));
+        const Module module(made);
+        const int64_t shape[] = {16};
+        NXD_TEST_OK(nxd_module_add_parameter(made, "scale", shape, 1, nullptr, nullptr));
+        NXD_TEST_OK(nxd_module_initialize(made, 3));
+        const char* const names[] = {"Pair"};
+        NXD_TEST_OK(nxd_apply_checkpoint(made, names, 1, 1));
+        nxd_tensor x{at::ones({2, 16})};
+        nxd_tensor_t *input = &x, *out[2] = {};
+        for (const bool writes : {false, true}) {
+          NXD_TEST_OK(nxd_module_forward(made, &input, 1, out, 2));
+          if (writes) out[1]->value.mul_(0.5);
+          nxd_tensor loss{out[0]->value.sum() + out[1]->value.sum()};
+          nxd_tensor_t* root = &loss;
+          if (writes) {
+            NXD_TEST_REFUSED(nxd_backward(&root, nullptr, 1, 0), NXD_ERROR_INVALID_STATE,
+                             "which shares memory with another output, was written to");
+          } else {
+            NXD_TEST_OK(nxd_backward(&root, nullptr, 1, 0));
+            const at::Tensor grad = nxd::find_parameter(*made->value, "scale")->tensor().grad();
+            NXD_TEST_CHECK(at::equal(grad, at::full({16}, 3.0)));
+          }
+          for (nxd_tensor_t* each : out) nxd_tensor_destroy(each);
+        }
+      },
+      nullptr);
+}
+
 // A tensor that stands in for a parameter during a call is what the gradient belongs to.
 void test_stand_in(void**) {
   nxd_test_run_ranks(
@@ -382,11 +425,17 @@ void test_memory(void**) {
 
 int main() {
   const CMUnitTest tests[] = {
-      cmocka_unit_test(test_layouts),         cmocka_unit_test(test_names),
-      cmocka_unit_test(test_dtypes),          cmocka_unit_test(test_data_parallel),
-      cmocka_unit_test(test_callback_module), cmocka_unit_test(test_generator),
-      cmocka_unit_test(test_refusals),        cmocka_unit_test(test_stand_in),
-      cmocka_unit_test(test_memory),          cmocka_unit_test(test_places_of_random_bits),
+      cmocka_unit_test(test_layouts),
+      cmocka_unit_test(test_names),
+      cmocka_unit_test(test_dtypes),
+      cmocka_unit_test(test_data_parallel),
+      cmocka_unit_test(test_callback_module),
+      cmocka_unit_test(test_generator),
+      cmocka_unit_test(test_refusals),
+      cmocka_unit_test(test_stand_in),
+      cmocka_unit_test(test_memory),
+      cmocka_unit_test(test_places_of_random_bits),
+      cmocka_unit_test(test_outputs_that_share_memory),
   };
   return cmocka_run_group_tests(tests, nullptr, nullptr);
 }
