@@ -10,6 +10,7 @@
 #include "engine/autograd/gradients.h"
 #include "engine/autograd/leaf_alias.h"
 #include "engine/device/device_tensor.h"
+#include "engine/module/buffers.h"
 #include "engine/module/module_tree.h"
 #include "engine/ops/part_at.h"
 #include "engine/tensor/dtype_map.h"
@@ -224,6 +225,18 @@ Module::Tensors ModuleStages::take_inputs(int chunk, const PipelineBuffers& buff
   return tensors;
 }
 
+// A later microbatch may write to a buffer before its values have gone to the next stage, or are
+// looked at.
+at::Tensor ModuleStages::apart_from_buffers(const at::Tensor& output) const {
+  const at::NoGradGuard no_grad;
+  if (!output.defined()) return output;
+  const bool is_shared = std::any_of(
+      kept_buffers_.begin(), kept_buffers_.end(), [&](const std::shared_ptr<Buffer>& buffer) {
+        return buffer->value.defined() && share_memory(output, buffer->value);
+      });
+  return is_shared ? output.clone() : output;
+}
+
 PipelineBuffers ModuleStages::give_outputs(int chunk, const Module::Tensors& outputs,
                                            Stash& stash) const {
   const auto& values = this->outputs(chunk);
@@ -239,7 +252,7 @@ PipelineBuffers ModuleStages::give_outputs(int chunk, const Module::Tensors& out
     const bool needs_grad = training_ && values[i].needs_grad && output.requires_grad();
     stash.outputs.push_back(needs_grad ? torch::autograd::impl::gradient_edge(output)
                                        : torch::autograd::Edge());
-    buffers.push_back(buffer_over(output));
+    buffers.push_back(buffer_over(apart_from_buffers(output)));
   }
   if (keep_outputs_) stash.kept = outputs;
   return buffers;
@@ -258,7 +271,7 @@ void ModuleStages::take_root_outputs(int microbatch, const Module::Tensors& outp
     return;
   }
   for (const at::Tensor& output : outputs) {
-    root_outputs_[at].push_back(output.defined() ? output.detach() : output);
+    root_outputs_[at].push_back(output.defined() ? apart_from_buffers(output).detach() : output);
   }
 }
 

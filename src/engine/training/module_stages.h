@@ -81,6 +81,7 @@ class ModuleStages : public PipelineStages {
   at::Tensor received(const PipelineBuffer& buffer, const PipelineValue& value) const;
   Module::Tensors root_inputs(int chunk, int microbatch) const;
   Module::Tensors take_inputs(int chunk, const PipelineBuffers& buffers, Stash& stash) const;
+  at::Tensor apart_from_buffers(const at::Tensor& output) const;
   PipelineBuffers give_outputs(int chunk, const Module::Tensors& outputs, Stash& stash) const;
   void take_root_outputs(int microbatch, const Module::Tensors& outputs, Stash& stash);
   void differentiate(int chunk, int microbatch, Stash& stash,
