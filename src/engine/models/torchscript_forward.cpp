@@ -16,6 +16,8 @@
 #include <utility>
 
 #include "engine/device/device_tensor.h"
+#include "engine/models/torchscript_host_data.h"
+#include "engine/models/torchscript_nodes.h"
 #include "engine/models/torchscript_recurrence.h"
 #include "engine/models/torchscript_values.h"
 #include "engine/ops/on_views_scope.h"
@@ -253,20 +255,6 @@ jit::Value* inserted_draw(jit::Graph& graph, jit::Value* array, ScriptDraw::Kind
   return graph.insertNode(graph.create(draw_operator(), {array, number, first, second}))->output();
 }
 
-// All nodes where no kind is given.
-void collect(jit::Block* block, std::optional<c10::Symbol> kind, std::vector<jit::Node*>& out) {
-  for (jit::Node* node : block->nodes()) {
-    if (!kind || node->kind() == *kind) out.push_back(node);
-    for (jit::Block* inner : node->blocks()) collect(inner, kind, out);
-  }
-}
-
-std::vector<jit::Node*> nodes_of(jit::Graph& graph, c10::Symbol kind) {
-  std::vector<jit::Node*> out;
-  collect(graph.block(), kind, out);
-  return out;
-}
-
 // Names of the attributes that lead from the graph's module to a value.
 std::optional<Path> path_of(jit::Graph& graph, const jit::Value* value) {
   Path path;
@@ -307,8 +295,7 @@ bool changes_attributes(jit::Graph& graph) {
   for (const jit::Node* node : nodes_of(graph, c10::prim::SetAttr)) {
     if (node->input(0)->node()->kind() != c10::prim::CreateObject) return true;
   }
-  std::vector<jit::Node*> nodes;
-  collect(graph.block(), std::nullopt, nodes);
+  const std::vector<jit::Node*> nodes = nodes_of(graph);
   return std::any_of(nodes.begin(), nodes.end(), [](const jit::Node* node) {
     const c10::FunctionSchema* schema = node->maybeSchema();
     if (!schema || schema->arguments().empty() || node->inputs().empty()) return false;
@@ -533,7 +520,10 @@ TorchscriptForward::TorchscriptForward(const jit::Module& script) {
   hand_out_draws();
   hand_out_integer_draws();
   make_gradients_dense();
-  ask_for_devices(*graph_);
+  for (jit::Graph* graph : graphs_with_forks(*graph_)) {
+    ask_for_devices(*graph);
+    make_host_tensors(*graph);
+  }
   find_modes();
   code_ = jit::Code(graph_, "forward");
 }

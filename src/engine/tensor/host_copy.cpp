@@ -57,12 +57,16 @@ at::Tensor create_from_data(const void* data, size_t bytes, const int64_t* shape
 at::Tensor host_values(const std::function<at::Tensor()>& make) {
   if (!is_tracing()) return make();
   at::Tensor made;
+  bool needs_grad = false;
   {
     const TracingScope unwatched(nullptr);
     made = make();
+    needs_grad = made.requires_grad();
+    made = made.detach();
   }
-  return call_opaque("host_values", {},
-                     [made](const auto&) { return std::vector<at::Tensor>{made.clone()}; })[0];
+  return call_opaque("host_values", {}, [made, needs_grad](const auto&) {
+    return std::vector<at::Tensor>{made.clone().set_requires_grad(needs_grad)};
+  })[0];
 }
 
 void check_host_memory(const at::Tensor& tensor, const char* what) {

@@ -1,5 +1,6 @@
-// Calls of submodules that take flags and numbers and give None, and forwards that branch on their
-// mode: run, recomputed and cut beside libtorch and a model in one piece.
+// Calls of submodules that take flags and numbers and give None, forwards that branch on their
+// mode, and tensors that code makes of numbers and lists: run, recomputed and cut beside libtorch
+// and a model in one piece.
 #include <torch/csrc/jit/api/module.h>
 
 #include "capi/pipeline_support.h"
@@ -172,6 +173,62 @@ void modes_in_a_pipeline(void**) {
   });
 }
 
+// Each run of two stages has the loss that libtorch has, whose code keeps nothing between runs.
+void check_in_two_stages(const char* name, const std::string& code) {
+  jit::Module made("__torch__.Made");
+  made.register_module("first", linear("First", 6, 6, at::kDouble));
+  made.register_module("second", linear("Second", 6, 6, at::kDouble));
+  made.define("\ndef forward(self, x: Tensor) -> Tensor:\n" + code);
+  const File file(made);
+  jit::Module own = jit::load(file.path);
+  double want = 0;
+  for (const int64_t part : {0, 2}) {
+    const at::Tensor given = numbers_of(values(rows(part, 2).get())).reshape({2, 6});
+    want += own.forward({given}).toTensor().item<double>() / 2;
+  }
+  const std::vector<Tensor> batch = one_batch(0, 4);
+  PipelineLayout two;
+  two.pp = 2;
+  on_pipeline_ranks(two, [&](nxd_context_t* ctx, int rank) {
+    const Module model = load(ctx, file.path);
+    const Pipeline pp = make_two_stages(model.get(), batch, "first", 2);
+    if (!pp) return;
+    for (int run = 0; run < 3; ++run) {
+      double loss = NAN;
+      if (!NXD_TEST_OK(nxd_pp_run_train(pp.get(), handles(batch).data(), 1, &loss))) return;
+      if (rank == 1) check_loss(name, loss, want, 1e-12);
+    }
+  });
+}
+
+constexpr const char* kBothLayers = "  y = self.second.forward(self.first.forward(x))\n";
+
+void tensors_of_lists(void**) {
+  for (const char* made : {"torch.tensor([1.0, 2.0, 3.0, 4.0, 5.0, 6.0])",
+                           "torch.as_tensor([[1.0, 2.0, 3.0, 4.0, 5.0, 6.0]])",
+                           "torch.tensor([1, 2, 3, 4, 5, 6], dtype=7)"}) {
+    check_in_two_stages(made,
+                        kBothLayers + ("  return torch.mean(y * " + std::string(made)) + ")\n");
+  }
+  check_in_two_stages("indices",
+                      std::string(kBothLayers) + "  return torch.mean(y[:, [0, 2, 4]])\n");
+}
+
+// Each run begins with the number, whatever the code adds to it.
+void tensors_of_numbers(void**) {
+  for (const char* number :
+       {"torch.tensor(0.5)", "torch.tensor(x.size(1))", "torch.as_tensor(2)"}) {
+    check_in_two_stages(number,
+                        "  h = self.first.forward(x)\n  count = " + std::string(number) + R"(
+  count *= 3
+  total = )" + number + R"(.to(7, False, True)
+  total += torch.mean(h)
+  total += torch.mean(self.second.forward(h))
+  return total + count
+)");
+  }
+}
+
 // A flag or a number from outside.
 void numbers_as_tensors(void**) {
   const File file(block("Alone"));
@@ -216,6 +273,7 @@ void numbers_as_tensors(void**) {
 int main(void) {
   const CMUnitTest tests[] = {
       cmocka_unit_test(as_libtorch_runs_them), cmocka_unit_test(cut_behind_flags),
-      cmocka_unit_test(modes_in_a_pipeline), cmocka_unit_test(numbers_as_tensors)};
+      cmocka_unit_test(modes_in_a_pipeline),   cmocka_unit_test(numbers_as_tensors),
+      cmocka_unit_test(tensors_of_lists),      cmocka_unit_test(tensors_of_numbers)};
   return cmocka_run_group_tests(tests, nullptr, nullptr);
 }
