@@ -523,6 +523,7 @@ TorchscriptForward::TorchscriptForward(const jit::Module& script) {
   for (jit::Graph* graph : graphs_with_forks(*graph_)) {
     ask_for_devices(*graph);
     make_host_tensors(*graph);
+    check_reads_as_lists(*graph);
   }
   find_modes();
   code_ = jit::Code(graph_, "forward");

@@ -11,6 +11,7 @@
 #include "core/base/error.h"
 #include "engine/models/torchscript_nodes.h"
 #include "engine/models/torchscript_operators.h"
+#include "engine/tensor/call_tracer.h"
 #include "engine/tensor/host_copy.h"
 
 namespace nxd {
@@ -61,6 +62,16 @@ c10::Symbol tensor_of_number_operator() {
   return symbol;
 }
 
+void check_read_as_list(jit::Stack& stack) {
+  check_access(jit::peek(stack, 0, 1).toTensor(), CallTracer::Access::kRead, "tolist");
+}
+
+c10::Symbol read_operator() {
+  static const c10::Symbol symbol = known_to_interpreter(
+      "nxd::read_as_list", "(Tensor(a) values) -> Tensor(a)", &check_read_as_list);
+  return symbol;
+}
+
 // Inputs of the operator in a node's place; none for a node that gives its own input.
 std::vector<jit::Value*> inputs_of_host_tensor(jit::Graph& graph, jit::Node& node, bool is_list) {
   std::vector<jit::Value*> inputs = node.inputs().vec();
@@ -79,7 +90,17 @@ bool is_written(const jit::Value& value) {
   return std::any_of(value.uses().begin(), value.uses().end(), writes);
 }
 
+const c10::Symbol kToList = c10::Symbol::fromQualString("prim::tolist");
+
 }  // namespace
+
+void check_reads_as_lists(jit::Graph& graph) {
+  for (jit::Node* node : nodes_of(graph, kToList)) {
+    const jit::WithInsertPoint at(node);
+    node->replaceInput(0,
+                       graph.insertNode(graph.create(read_operator(), {node->input(0)}))->output());
+  }
+}
 
 void make_host_tensors(jit::Graph& graph) {
   for (const char* name : {"aten::tensor", "aten::as_tensor", "aten::_list_to_tensor"}) {

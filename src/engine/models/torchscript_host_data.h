@@ -10,4 +10,7 @@ namespace nxd {
 // ask_for_devices, which finds the devices that they name.
 void make_host_tensors(torch::jit::Graph& graph);
 
+// A trace refuses to read a tensor without values as a list.
+void check_reads_as_lists(torch::jit::Graph& graph);
+
 }  // namespace nxd

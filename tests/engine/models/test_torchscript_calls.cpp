@@ -229,6 +229,30 @@ void tensors_of_numbers(void**) {
   }
 }
 
+void reads_of_lists(void**) {
+  jit::Module made("__torch__.Made");
+  made.register_module("first", linear("First", 6, 6, at::kDouble));
+  made.register_module("second", linear("Second", 6, 6, at::kDouble));
+  made.define(R"(
+    def forward(self, x: Tensor) -> Tensor:
+      h = self.first.forward(x)
+      known: List[float] = torch.arange(6, dtype=7).tolist()
+      first: List[float] = h.detach()[0].tolist()
+      return torch.mean(self.second.forward(h)) * (first[0] + known[1])
+  )");
+  const File file(made);
+  on_pipeline_ranks({}, [&](nxd_context_t* ctx, int) {
+    const Module model = load(ctx, file.path);
+    const std::vector<Tensor> batch = one_batch(0, 4);
+    NXD_TEST_CHECK(std::isfinite(loss_of(model.get(), batch, true)));
+    nxd_pp_options_t options = NXD_PP_OPTIONS_INIT;
+    options.num_microbatches = 1;
+    nxd_pp_t* out = nullptr;
+    NXD_TEST_REFUSED(nxd_pp_create(model.get(), handles(batch).data(), 1, &options, &out),
+                     NXD_ERROR_UNSUPPORTED, "reads a value (tolist)");
+  });
+}
+
 // A flag or a number from outside.
 void numbers_as_tensors(void**) {
   const File file(block("Alone"));
@@ -274,6 +298,7 @@ int main(void) {
   const CMUnitTest tests[] = {
       cmocka_unit_test(as_libtorch_runs_them), cmocka_unit_test(cut_behind_flags),
       cmocka_unit_test(modes_in_a_pipeline),   cmocka_unit_test(numbers_as_tensors),
-      cmocka_unit_test(tensors_of_lists),      cmocka_unit_test(tensors_of_numbers)};
+      cmocka_unit_test(tensors_of_lists),      cmocka_unit_test(tensors_of_numbers),
+      cmocka_unit_test(reads_of_lists)};
   return cmocka_run_group_tests(tests, nullptr, nullptr);
 }
