@@ -530,10 +530,10 @@ TorchscriptForward::TorchscriptForward(const jit::Module& script) {
 }
 
 c10::IValue TorchscriptForward::run(std::vector<c10::IValue> arguments, const Hooks& hooks,
-                                    at::Device device) {
+                                    at::Device device, std::optional<at::Device> values) {
   Run run{&hooks, nullptr};
   const RunScope scope(run);
-  const ScriptDeviceScope placing(device, constants_);
+  const ScriptDeviceScope placing(device, values, constants_);
   std::optional<OnViewsScope> on_views;
   if (device.type() == kRecordedDeviceType) on_views.emplace();
   try {

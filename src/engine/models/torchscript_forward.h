@@ -56,9 +56,10 @@ class TorchscriptForward {
   // All that is run here, functions in their places.
   const torch::jit::Graph& graph() const { return *graph_; }
 
-  // arguments: the module first. device: where tensors are made that the code makes anywhere. An
-  // error of a hook comes out as it was.
-  c10::IValue run(std::vector<c10::IValue> arguments, const Hooks& hooks, at::Device device);
+  // arguments: the module first. device: where tensors are made that the code makes anywhere;
+  // values: where those of the module lie, if it has any. An error of a hook comes out as it was.
+  c10::IValue run(std::vector<c10::IValue> arguments, const Hooks& hooks, at::Device device,
+                  std::optional<at::Device> values);
 
  private:
   void inline_methods();

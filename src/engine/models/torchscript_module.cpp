@@ -437,7 +437,7 @@ c10::IValue TorchscriptModule::run_code(std::vector<c10::IValue> arguments, at::
   hooks.draw = [&](const ScriptDraw& form, const at::Tensor& values) {
     return draw(site_of(draws++, std::nullopt), form, values);
   };
-  return code_->run(std::move(arguments), hooks, device);
+  return code_->run(std::move(arguments), hooks, device, device_of_values(*this));
 }
 
 // Sites of later calls of one module have an ending.

@@ -7,6 +7,7 @@
 #include <utility>
 #include <vector>
 
+#include "engine/models/torchscript_nodes.h"
 #include "engine/models/torchscript_operators.h"
 #include "engine/module/buffers.h"
 #include "engine/tensor/call_tracer.h"
@@ -37,6 +38,22 @@ void give_device(jit::Stack& stack) {
   }
 }
 
+at::Device told_device(const at::Tensor& tensor) {
+  return is_tracing() && script_device_of_thread ? script_device_of_thread->device_of_values()
+                                                 : tensor.device();
+}
+
+void give_device_of(jit::Stack& stack) {
+  const at::Tensor tensor = jit::pop(stack).toTensor();
+  jit::push(stack, told_device(tensor));
+}
+
+void give_is_on(jit::Stack& stack) {
+  const at::Device of_type = jit::pop(stack).toDevice();
+  const at::Tensor tensor = jit::pop(stack).toTensor();
+  jit::push(stack, told_device(tensor).type() == of_type.type());
+}
+
 void give_constant(jit::Stack& stack) {
   const at::Tensor constant = jit::pop(stack).toTensor();
   const at::Device device = device_of_code();
@@ -44,15 +61,18 @@ void give_constant(jit::Stack& stack) {
             device.is_cpu() ? constant : script_device_of_thread->constants().on(constant, device));
 }
 
-// None of a tree without values.
-std::optional<at::Device> device_of_values(const Module& module) {
-  if (!module.parameters().empty()) return module.parameters()[0].second->tensor().device();
-  const auto* holder = dynamic_cast<const BufferHolder*>(&module);
-  if (holder && !holder->own_buffers().empty()) {
-    return holder->own_buffers()[0].buffer->value.device();
+// Where the first value of the tree lies that is accepted; none of a tree without one.
+std::optional<at::Device> find_device(const Module& module, bool (*accepts)(const at::Tensor&)) {
+  for (const auto& [name, parameter] : module.parameters()) {
+    if (accepts(parameter->tensor())) return parameter->tensor().device();
+  }
+  if (const auto* holder = dynamic_cast<const BufferHolder*>(&module)) {
+    for (const NamedBuffer& own : holder->own_buffers()) {
+      if (accepts(own.buffer->value)) return own.buffer->value.device();
+    }
   }
   for (const auto& [name, child] : module.children()) {
-    if (const auto found = device_of_values(*child)) return found;
+    if (const auto found = find_device(*child, accepts)) return found;
   }
   return std::nullopt;
 }
@@ -78,6 +98,18 @@ c10::Symbol device_operator() {
 c10::Symbol named_device_operator() {
   static const c10::Symbol symbol = known_to_interpreter(
       "nxd::named_device", "(Device named, bool makes) -> Device", &give_device);
+  return symbol;
+}
+
+c10::Symbol device_of_operator() {
+  static const c10::Symbol symbol =
+      known_to_interpreter("nxd::device_of", "(Tensor tensor) -> Device", &give_device_of);
+  return symbol;
+}
+
+c10::Symbol is_on_operator() {
+  static const c10::Symbol symbol =
+      known_to_interpreter("nxd::is_on", "(Tensor tensor, Device of_type) -> bool", &give_is_on);
   return symbol;
 }
 
@@ -135,6 +167,26 @@ void ask_for_host_sizes(jit::Graph& graph, jit::Node& node) {
   node.replaceInput(1, asked->output());
 }
 
+// True of a node that asks for a tensor's device; it is replaced.
+bool ask_for_device_of(jit::Graph& graph, jit::Node& node) {
+  static const std::pair<c10::Symbol, at::DeviceType> kQuestions[] = {
+      {c10::Symbol::fromQualString("prim::is_cpu"), at::kCPU},
+      {c10::Symbol::fromQualString("prim::is_xla"), at::kXLA},
+      {c10::Symbol::fromQualString("prim::is_meta"), at::kMeta}};
+  if (node.kind() == c10::prim::device) {
+    replace_node(node, device_of_operator(), {node.input()});
+    return true;
+  }
+  for (const auto& [question, type] : kQuestions) {
+    if (node.kind() != question) continue;
+    const jit::WithInsertPoint at(&node);
+    jit::Value* const of_type = graph.insertConstant(at::Device(type));
+    replace_node(node, is_on_operator(), {node.input(), of_type});
+    return true;
+  }
+  return false;
+}
+
 const c10::Symbol kToCpu = c10::Symbol::fromQualString("aten::cpu");
 
 void visit(jit::Graph& graph, jit::Block& block) {
@@ -146,7 +198,7 @@ void visit(jit::Graph& graph, jit::Block& block) {
     } else if (node->kind() == kToCpu) {
       node->output()->replaceAllUsesWith(node->input());
       node->destroy();
-    } else {
+    } else if (!ask_for_device_of(graph, *node)) {
       ask_for_devices_of(graph, *node);
       ask_for_host_sizes(graph, *node);
     }
@@ -157,10 +209,14 @@ void visit(jit::Graph& graph, jit::Block& block) {
 
 void ask_for_devices(jit::Graph& graph) { visit(graph, *graph.block()); }
 
+std::optional<at::Device> device_of_values(const Module& module) {
+  return find_device(module, [](const at::Tensor& value) { return !value.is_meta(); });
+}
+
 at::Device device_of_run(const Module& module, const std::vector<at::Tensor>& inputs) {
   const at::Device cpu(at::kCPU);
   if (is_tracing()) return cpu;
-  std::optional<at::Device> device = device_of_values(module);
+  std::optional<at::Device> device = find_device(module, [](const at::Tensor&) { return true; });
   if (device && device->is_meta()) return cpu;
   for (size_t i = 0; i < inputs.size(); ++i) {
     // A number of the host's mixes with both.
@@ -180,8 +236,10 @@ at::Tensor PlacedConstants::on(const at::Tensor& constant, at::Device device) {
   return placed;
 }
 
-ScriptDeviceScope::ScriptDeviceScope(at::Device device, PlacedConstants& constants)
+ScriptDeviceScope::ScriptDeviceScope(at::Device device, std::optional<at::Device> values,
+                                     PlacedConstants& constants)
     : device_(device),
+      values_(script_device_of_thread ? script_device_of_thread->values_ : values.value_or(device)),
       constants_(constants),
       outer_(std::exchange(script_device_of_thread, this)) {}
 

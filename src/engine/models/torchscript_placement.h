@@ -3,6 +3,7 @@
 #include <ATen/core/Tensor.h>
 #include <torch/csrc/jit/ir/ir.h>
 
+#include <optional>
 #include <unordered_map>
 #include <vector>
 
@@ -15,6 +16,8 @@ namespace nxd {
 
 // The code asks for a device wherever it names one, or none, and for each constant with dimensions;
 // one without mixes with both, and the host computes sizes with it.
+// In a trace, where tensors have no device, code that asks a tensor for its own is told that of the
+// outermost module's values.
 void ask_for_devices(torch::jit::Graph& graph);
 
 // The constants of one module's code on the device on which it runs. They are written to as the
@@ -31,20 +34,26 @@ class PlacedConstants {
 // while tracing, and for values on the meta device. INVALID_ARGUMENT for an input elsewhere.
 at::Device device_of_run(const Module& module, const std::vector<at::Tensor>& inputs);
 
+// Where values of the tree lie; none of a tree without any, or with all on the meta device.
+std::optional<at::Device> device_of_values(const Module& module);
+
 // Where the code that this thread runs in a scope has its tensors. A trace is for any device: it
 // makes tensors on the CPU, and whoever runs it moves them.
 class ScriptDeviceScope {
  public:
-  ScriptDeviceScope(at::Device device, PlacedConstants& constants);
+  // values: where those of the module lie, of which only a trace asks.
+  ScriptDeviceScope(at::Device device, std::optional<at::Device> values,
+                    PlacedConstants& constants);
   ~ScriptDeviceScope();
   ScriptDeviceScope(const ScriptDeviceScope&) = delete;
   ScriptDeviceScope& operator=(const ScriptDeviceScope&) = delete;
 
   at::Device device() const { return device_; }
+  at::Device device_of_values() const { return values_; }
   PlacedConstants& constants() const { return constants_; }
 
  private:
-  const at::Device device_;
+  const at::Device device_, values_;
   PlacedConstants& constants_;
   const HostTensorScope host_tensors_;  // what else the code has on the CPU
   ScriptDeviceScope* outer_;

@@ -229,6 +229,17 @@ void tensors_of_numbers(void**) {
   }
 }
 
+// Values of a trace are on no device.
+void devices_of_tensors(void**) {
+  for (const char* asked : {"h.device.type == \"cpu\"", "h.is_cpu", "not h.is_meta",
+                            "h.device == torch.zeros([1]).device"}) {
+    check_in_two_stages(asked, "  h = self.first.forward(x)\n  h = h + 1.0 if " +
+                                   std::string(asked) + R"( else h + 2.0
+  return torch.mean(self.second.forward(h.to(h.device)))
+)");
+  }
+}
+
 void reads_of_lists(void**) {
   jit::Module made("__torch__.Made");
   made.register_module("first", linear("First", 6, 6, at::kDouble));
@@ -299,6 +310,6 @@ int main(void) {
       cmocka_unit_test(as_libtorch_runs_them), cmocka_unit_test(cut_behind_flags),
       cmocka_unit_test(modes_in_a_pipeline),   cmocka_unit_test(numbers_as_tensors),
       cmocka_unit_test(tensors_of_lists),      cmocka_unit_test(tensors_of_numbers),
-      cmocka_unit_test(reads_of_lists)};
+      cmocka_unit_test(devices_of_tensors),    cmocka_unit_test(reads_of_lists)};
   return cmocka_run_group_tests(tests, nullptr, nullptr);
 }
