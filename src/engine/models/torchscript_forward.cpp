@@ -284,10 +284,30 @@ bool drops_nothing(const jit::Node& node) {
   return dropout && dropout->isDouble() && dropout->toDouble() == 0;
 }
 
-// True of what an attribute holds, and of what that holds.
+// The input of a node that its result is a part, or a view, of; null: of none.
+const jit::Value* whole_of(const jit::Value* value) {
+  const jit::Node* const node = value->node();
+  if (node->kind() == c10::aten::__getitem__) return node->input(0);
+  const c10::FunctionSchema* schema = node->maybeSchema();
+  if (!schema || value->offset() >= schema->returns().size()) return nullptr;
+  const c10::AliasInfo* const result = schema->returns()[value->offset()].alias_info();
+  const size_t count = std::min(node->inputs().size(), schema->arguments().size());
+  for (size_t i = 0; result && i < count; ++i) {
+    const c10::AliasInfo* const given = schema->arguments()[i].alias_info();
+    if (given && given->beforeSets() == result->beforeSets()) return node->input(i);
+  }
+  return nullptr;
+}
+
+// True of what an attribute holds, of what that holds, and of views, where it is neither a
+// parameter nor a buffer.
 bool is_of_attribute(const jit::Value* value) {
-  while (value->node()->kind() == c10::aten::__getitem__) value = value->node()->input(0);
-  return value->node()->kind() == c10::prim::GetAttr;
+  while (value && value->node()->kind() != c10::prim::GetAttr) value = whole_of(value);
+  if (!value) return false;
+  const jit::Node& get = *value->node();
+  const auto type = get.input()->type()->cast<c10::ClassType>();
+  const auto slot = type ? type->findAttributeSlot(get.s(c10::attr::name)) : c10::nullopt;
+  return !slot || (!type->is_parameter(*slot) && !type->is_buffer(*slot));
 }
 
 // Objects that the code makes live as long as a run, such as that of a with no_grad().
@@ -297,11 +317,10 @@ bool changes_attributes(jit::Graph& graph) {
   }
   const std::vector<jit::Node*> nodes = nodes_of(graph);
   return std::any_of(nodes.begin(), nodes.end(), [](const jit::Node* node) {
-    const c10::FunctionSchema* schema = node->maybeSchema();
-    if (!schema || schema->arguments().empty() || node->inputs().empty()) return false;
-    const c10::AliasInfo* const alias = schema->arguments()[0].alias_info();
-    return alias && alias->isWrite() && !is_tensor(node->input(0)->type()) &&
-           is_of_attribute(node->input(0));
+    for (size_t i = 0; i < node->inputs().size(); ++i) {
+      if (writes_to_input(*node, i) && is_of_attribute(node->input(i))) return true;
+    }
+    return false;
   });
 }
 

@@ -28,8 +28,9 @@ std::string forward_name(const torch::jit::Module& script);
 // A call is handed out where its inputs are tensors, flags, numbers or None, and its result has a
 // fixed number of tensors or None, in tuples or alone. Any other one, such as that of a submodule
 // that takes a list, is the interpreter's. None is handed out where the code assigns attributes, or
-// changes lists and dictionaries in them: that would be done while the code is traced, and not when
-// the trace is run. Gradients of embeddings are dense, as optimizers and reductions take them.
+// changes tensors, lists and dictionaries in them that are neither parameters nor buffers: that
+// would be done while the code is traced, and not when the trace is run. Gradients of embeddings
+// are dense, as optimizers and reductions take them.
 class TorchscriptForward {
  public:
   using Path = std::vector<std::string>;  // names from the module down

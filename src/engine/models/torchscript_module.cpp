@@ -508,8 +508,13 @@ Tensors TorchscriptModule::forward(const Tensors& inputs, size_t n_outputs) {
   fill_slots(device);
   if (is_tracing()) {
     // Each run makes the changes that a trace makes.
-    const AttributesBefore before(*this);
-    const AttributesBefore::Scope copies(before);
+    std::optional<AttributesBefore> before;
+    std::optional<AttributesBefore::Scope> copies;
+    {
+      const TracingScope unwatched(nullptr);
+      before.emplace(*this);
+      copies.emplace(*before);
+    }
     return run(inputs, n_outputs, device);
   }
   Modes used;

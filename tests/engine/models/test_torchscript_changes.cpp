@@ -191,15 +191,16 @@ void counters_and_lists(void**) {
   check_recomputed(made);
 }
 
-// Each microbatch's forward lengthens the list or counts; the trace does not.
+// Each microbatch's forward lengthens the list, counts or adds; the trace does not.
 void check_in_stages(const std::string& changes) {
   jit::Module made("__torch__.Listing");
   made.register_attribute("history", c10::ListType::ofFloats(), c10::List<double>({1.0}));
   made.register_attribute("count", c10::IntType::get(), int64_t{0});
+  made.register_attribute("shift", c10::TensorType::get(), at::ones({6}, at::kDouble));
   made.register_module("layer", linear("Layer", 6, 6, at::kDouble));
   made.define("\ndef forward(self, x: Tensor) -> Tensor:\n  " + changes +
               "\n  scale = self.history[-1] + float(self.count)\n" +
-              "  return torch.mean(torch.pow(self.layer.forward(x) * scale, 2))\n");
+              "  return torch.mean(torch.pow(self.layer.forward(x) * scale + self.shift, 2))\n");
   const File file(made);
   jit::Module own = jit::load(file.path);
   std::vector<double> want;
@@ -266,6 +267,11 @@ void parameters_of_two_stages(void**) {
 void lists_of_stages(void**) { check_in_stages("self.history.append(self.history[-1] + 1.0)"); }
 void counters_of_stages(void**) { check_in_stages("self.count = self.count + 1"); }
 
+void tensors_of_stages(void**) {
+  check_in_stages("self.shift.add_(1.0)");
+  check_in_stages("self.shift.view(2, 3)[1] += 1.0");
+}
+
 // Gradients that the file asks to be sparse are dense, and train as those do.
 void sparse_embeddings(void**) {
   std::vector<Named> gradients, parameters;
@@ -314,6 +320,7 @@ int main(void) {
       cmocka_unit_test(one_memory_after_a_cast), cmocka_unit_test(counters_and_lists),
       cmocka_unit_test(lists_of_stages),         cmocka_unit_test(counters_of_stages),
       cmocka_unit_test(sparse_embeddings),       cmocka_unit_test(parameters_of_two_stages),
+      cmocka_unit_test(tensors_of_stages),
   };
   return cmocka_run_group_tests(tests, nullptr, nullptr);
 }
