@@ -96,25 +96,6 @@ void run_dropout(jit::Stack& stack) {
   run.keep_failure_of([&] { jit::push(stack, run.hooks->drop(dropout, index_or_none(mode))); });
 }
 
-at::Tensor tensor_or_none(const c10::IValue& value) {
-  return value.isNone() ? at::Tensor() : value.toTensor();
-}
-
-void run_attention(jit::Stack& stack) {
-  Run& run = *run_of_thread;
-  ScriptAttention a;
-  a.grouped_queries = jit::pop(stack).toBool();
-  const c10::IValue scale = jit::pop(stack);
-  if (!scale.isNone()) a.scale = scale.toDouble();
-  a.causal = jit::pop(stack).toBool();
-  a.dropout = jit::pop(stack).toDouble();
-  a.mask = tensor_or_none(jit::pop(stack));
-  a.v = jit::pop(stack).toTensor();
-  a.k = jit::pop(stack).toTensor();
-  a.q = jit::pop(stack).toTensor();
-  run.keep_failure_of([&] { jit::push(stack, run.hooks->attend(a)); });
-}
-
 // Several states are those of an LSTM, which has a list of them.
 void run_recurrent_layers(jit::Stack& stack) {
   Run& run = *run_of_thread;
@@ -152,6 +133,30 @@ void run_draw(jit::Stack& stack) {
   const at::Tensor values = jit::pop(stack).toTensor();
   run.keep_failure_of([&] { jit::push(stack, run.hooks->draw(draw, values)); });
 }
+
+at::Tensor tensor_or_none(const c10::IValue& value) {
+  return value.isNone() ? at::Tensor() : value.toTensor();
+}
+
+}  // namespace
+
+void run_attention(jit::Stack& stack) {
+  check_internal(run_of_thread, kScriptAttention, ": expected a forward around it");
+  Run& run = *run_of_thread;
+  ScriptAttention a;
+  a.grouped_queries = jit::pop(stack).toBool();
+  const c10::IValue scale = jit::pop(stack);
+  if (!scale.isNone()) a.scale = scale.toDouble();
+  a.causal = jit::pop(stack).toBool();
+  a.dropout = jit::pop(stack).toDouble();
+  a.mask = tensor_or_none(jit::pop(stack));
+  a.v = jit::pop(stack).toTensor();
+  a.k = jit::pop(stack).toTensor();
+  a.q = jit::pop(stack).toTensor();
+  run.keep_failure_of([&] { jit::push(stack, run.hooks->attend(a)); });
+}
+
+namespace {
 
 c10::Symbol call_operator() {
   static const c10::Symbol symbol = known_to_interpreter(

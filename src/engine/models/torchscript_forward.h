@@ -20,6 +20,10 @@ namespace nxd {
 // the first takes a tensor, the other packed sequences. "" for a module without one.
 std::string forward_name(const torch::jit::Module& script);
 
+// The implementation of kScriptAttention for code that libtorch runs within a forward, such as that
+// of a task which is forked.
+void run_attention(torch::jit::Stack& stack);
+
 // The code of a TorchScript module's forward, in which calls of submodules, and of operators that
 // draw, are made by whoever runs it. All else is libtorch's interpreter's: operators, conditions,
 // loops, functions. Other methods of the module are part of the code, as they may call submodules,

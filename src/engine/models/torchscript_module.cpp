@@ -560,7 +560,7 @@ std::shared_ptr<Module> load_torchscript(const std::shared_ptr<Context>& context
                                          const std::string& path) {
   const InputFile readable(path);
   jit::Module script("none");
-  register_newer_operators();
+  register_newer_operators(&run_attention);
   try {
     script = jit::load(path, at::kCPU);
   } catch (const std::exception& error) {

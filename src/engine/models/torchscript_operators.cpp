@@ -23,11 +23,6 @@ namespace {
 namespace jit = torch::jit;
 using Tensors = Module::Tensors;
 
-// The attention is only named in files: it is handed out before it is run.
-void never_run(jit::Stack&) {
-  fail(NXD_ERROR_INTERNAL, kScriptAttention, ": expected to be handed out");
-}
-
 // x / sqrt(mean(x^2) + epsilon), over the last dimensions, as many as sizes has, times the weight.
 // epsilon is that of x's sums without one.
 at::Tensor rms_norm(const at::Tensor& x, at::IntArrayRef sizes, const at::Tensor& weight,
@@ -228,9 +223,9 @@ c10::Symbol known_to_interpreter(const char* name, const char* signature,
   return c10::Symbol::fromQualString(name);
 }
 
-void register_newer_operators() {
-  static const bool registered = [] {
-    register_if_unknown(kScriptAttention, kScriptAttentionSignature, &never_run);
+void register_newer_operators(void (*attention)(jit::Stack&)) {
+  static const bool registered = [attention] {
+    register_if_unknown(kScriptAttention, kScriptAttentionSignature, attention);
     register_if_unknown("aten::rms_norm",
                         "(Tensor input, int[] normalized_shape, Tensor? weight=None, "
                         "float? eps=None) -> Tensor",

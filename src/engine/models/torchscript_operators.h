@@ -16,8 +16,9 @@
 namespace nxd {
 
 // Makes known to libtorch what files of newer releases of PyTorch call and this one lacks:
-// scaled_dot_product_attention (2.0) and rms_norm (2.4). Before such a file is loaded.
-void register_newer_operators();
+// scaled_dot_product_attention (2.0), which attention runs, and rms_norm (2.4). Before such a file
+// is loaded.
+void register_newer_operators(void (*attention)(torch::jit::Stack&));
 
 // Makes an operator known to the interpreter alone: no dispatcher, and so no trace, sees it.
 c10::Symbol known_to_interpreter(const char* name, const char* signature,

@@ -1,6 +1,7 @@
 // Operators in modules of TorchScript files that newer releases of PyTorch write and older ones of
 // libtorch cannot read: values and gradients of scaled_dot_product_attention by its definition, in
-// all forms, its dropout by kernels as by plain operators; and rms_norm.
+// all forms, its dropout by kernels as by plain operators; and rms_norm. Operators in tasks that
+// the code forks.
 #include "capi/pipeline_support.h"
 #include "support/torchscript_file.h"
 
@@ -337,6 +338,72 @@ void as_written_under_casts(void**) {
   });
 }
 
+// Gives the sum of its part, which it calls in a task that it forks. Only files have a word for
+// that.
+jit::Module forking(const jit::Module& part) {
+  jit::Module made("__torch__.Outer");
+  made.register_module("part", part);
+  const auto task = std::make_shared<jit::Graph>(), whole = std::make_shared<jit::Graph>();
+  const std::vector<jit::Value*> given{task->addInput("part")->setType(part.type()),
+                                       task->addInput("x")};
+  jit::Node* const call = task->insertNode(task->create(c10::prim::CallMethod, given));
+  call->s_(c10::attr::name, "forward");
+  task->registerOutput(call->output());
+  jit::Value* const self = whole->addInput("self")->setType(made.type());
+  jit::Value* const x = whole->addInput("x");
+  const std::vector<jit::Value*> held{whole->insertGetAttr(self, "part"), x};
+  jit::Node* const fork = whole->insertNode(whole->create(c10::prim::fork, held));
+  fork->g_(c10::attr::Subgraph, task);
+  fork->output()->setType(c10::FutureType::create(c10::TensorType::get()));
+  jit::Value* const done = whole->insert(c10::aten::wait, {fork->output()});
+  whole->registerOutput(whole->insert(c10::aten::sum, {done}));
+  made.type()->addMethod(made._ivalue()->compilation_unit()->create_function(
+      c10::QualifiedName(*made.type()->name(), "forward"), whole));
+  return made;
+}
+
+// The same, with no fork.
+jit::Module calling(const jit::Module& part) {
+  jit::Module made("__torch__.Outer");
+  made.register_module("part", part);
+  made.define(
+      "\ndef forward(self, x: Tensor) -> Tensor:\n"
+      "  return torch.sum(self.part.forward(x))\n");
+  return made;
+}
+
+void check_forked(const jit::Module& part) {
+  const File forked(forking(part)), plain(calling(part));
+  on_ranks<int>(Layout{1}, 3, [&](nxd_context_t* ctx) {
+    std::vector<double> losses;
+    std::vector<Named> gradients;
+    for (const File* file : {&forked, &plain}) {
+      const Module model = load(ctx, file->path);
+      const Tensor x = rows(0, 4);
+      nxd_tensor_t *inputs[] = {x.get()}, *out = nullptr;
+      if (!NXD_TEST_OK(nxd_module_forward(model.get(), inputs, 1, &out, 1))) return 0;
+      const Tensor loss(out);
+      losses.push_back(item(out));
+      backward_of(loss);
+      gradients.push_back(whole_gradients(model.get()));
+    }
+    check_loss("loss", losses[0], losses[1], 1e-12);
+    check_named("gradients", gradients[0], gradients[1], 1e-12);
+    return 0;
+  });
+}
+
+void attention_in_a_task(void**) {
+  jit::Module part("__torch__.Part");
+  part.register_parameter("scale", numbers({6}, 1).requires_grad_(), false);
+  part.define(R"(
+    def forward(self, x: Tensor) -> Tensor:
+      y = x * self.scale
+      return torch.scaled_dot_product_attention(y, y, y)
+  )");
+  check_forked(part);
+}
+
 void bad_calls(void**) {
   Case c = kCases[0];
   const File both(module_of(c, at::kFloat, "mask, 0.0, True"));
@@ -373,10 +440,14 @@ void bad_calls(void**) {
 int main() {
   make_known();
   const CMUnitTest tests[] = {
-      cmocka_unit_test(as_defined),       cmocka_unit_test(dropout),
-      cmocka_unit_test(masks_by_kernels), cmocka_unit_test(in_any_layout),
-      cmocka_unit_test(rms_norm),         cmocka_unit_test(as_written_under_casts),
+      cmocka_unit_test(as_defined),
+      cmocka_unit_test(dropout),
+      cmocka_unit_test(masks_by_kernels),
+      cmocka_unit_test(in_any_layout),
+      cmocka_unit_test(rms_norm),
+      cmocka_unit_test(as_written_under_casts),
       cmocka_unit_test(bad_calls),
+      cmocka_unit_test(attention_in_a_task),
   };
   return cmocka_run_group_tests(tests, nullptr, nullptr);
 }
