@@ -329,6 +329,17 @@ bool changes_attributes(jit::Graph& graph) {
   });
 }
 
+void make_gradients_dense(jit::Graph& graph) {
+  for (const auto& [name, sparse] : {std::pair{"aten::embedding", size_t{4}},
+                                     {"aten::embedding_bag", size_t{5}},
+                                     {"aten::_embedding_bag", size_t{5}}}) {
+    for (jit::Node* node : nodes_of(graph, c10::Symbol::fromQualString(name))) {
+      const jit::WithInsertPoint at(node);
+      node->replaceInput(sparse, graph.insertConstant(false));
+    }
+  }
+}
+
 }  // namespace
 
 void TorchscriptForward::inline_methods() {
@@ -495,17 +506,6 @@ void TorchscriptForward::hand_out_integer_draws() {
   }
 }
 
-void TorchscriptForward::make_gradients_dense() {
-  for (const auto& [name, sparse] : {std::pair{"aten::embedding", size_t{4}},
-                                     {"aten::embedding_bag", size_t{5}},
-                                     {"aten::_embedding_bag", size_t{5}}}) {
-    for (jit::Node* node : nodes_of(*graph_, c10::Symbol::fromQualString(name))) {
-      const jit::WithInsertPoint at(node);
-      node->replaceInput(sparse, graph_->insertConstant(false));
-    }
-  }
-}
-
 void TorchscriptForward::find_modes() {
   for (jit::Node* node : nodes_of(*graph_, c10::prim::GetAttr)) {
     if (node->s(c10::attr::name) != "training") continue;
@@ -543,11 +543,11 @@ TorchscriptForward::TorchscriptForward(const jit::Module& script) {
   hand_out_attentions();
   hand_out_draws();
   hand_out_integer_draws();
-  make_gradients_dense();
   for (jit::Graph* graph : graphs_with_forks(*graph_)) {
     ask_for_devices(*graph);
     make_host_tensors(*graph);
     check_reads_as_lists(*graph);
+    make_gradients_dense(*graph);
   }
   find_modes();
   code_ = jit::Code(graph_, "forward");

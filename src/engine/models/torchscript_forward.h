@@ -76,7 +76,6 @@ class TorchscriptForward {
   void hand_out_attentions();
   void hand_out_draws();
   void hand_out_integer_draws();
-  void make_gradients_dense();
   void find_modes();
 
   std::shared_ptr<torch::jit::Graph> graph_;

@@ -404,6 +404,17 @@ void attention_in_a_task(void**) {
   check_forked(part);
 }
 
+void sparse_embedding_in_a_task(void**) {
+  jit::Module part("__torch__.Part");
+  part.register_parameter("table", numbers({5, 6}, 1).requires_grad_(), false);
+  part.define(R"(
+    def forward(self, x: Tensor) -> Tensor:
+      i = (torch.abs(x) * 4.0).to(4)
+      return torch.pow(torch.embedding(self.table, i, -1, False, True), 2)
+  )");
+  check_forked(part);
+}
+
 void bad_calls(void**) {
   Case c = kCases[0];
   const File both(module_of(c, at::kFloat, "mask, 0.0, True"));
@@ -448,6 +459,7 @@ int main() {
       cmocka_unit_test(as_written_under_casts),
       cmocka_unit_test(bad_calls),
       cmocka_unit_test(attention_in_a_task),
+      cmocka_unit_test(sparse_embedding_in_a_task),
   };
   return cmocka_run_group_tests(tests, nullptr, nullptr);
 }
