@@ -118,8 +118,16 @@ void test_saving_in_another_layout(void**) {
     const Module model = create_model(ctx, tied_config(), Layout{});
     const Pipeline pp = make_pipeline(model.get(), batch(4, 0), NXD_PP_OPTIONS_INIT);
     if (!pp) return;
+    nxd_optimizer_t* made = nullptr;
+    NXD_TEST_OK(nxd_optimizer_create_adamw(local_module(pp.get()), nullptr, &made));
+    const Optimizer adamw(made);
+    run(pp.get(), 4, 0);
     NXD_TEST_OK(nxd_destroy_model_parallel(ctx));
     lay_out_tensor_parallel(ctx);
+    NXD_TEST_REFUSED(nxd_optimizer_step(made, nullptr, nullptr), NXD_ERROR_INVALID_STATE,
+                     "another layout");
+    NXD_TEST_REFUSED(nxd_optimizer_save(made, stages.c_str()), NXD_ERROR_INVALID_STATE,
+                     "another layout");
     NXD_TEST_REFUSED(nxd_module_save_safetensors(local_module(pp.get()), stages.c_str()),
                      NXD_ERROR_INVALID_STATE, "another layout");
     NXD_TEST_CHECK(access(stages.c_str(), F_OK) != 0);
@@ -130,6 +138,7 @@ void test_saving_in_another_layout(void**) {
                      NXD_ERROR_INVALID_STATE, "another layout");
     NXD_TEST_CHECK(access(parts.c_str(), F_OK) != 0);
     // The layout of the pipeline again.
+    NXD_TEST_OK(nxd_optimizer_step(made, nullptr, nullptr));
     NXD_TEST_OK(nxd_module_save_safetensors(local_module(pp.get()), stages.c_str()));
     const Module other = create_model(ctx, tied_config(), Layout{});
     NXD_TEST_OK(nxd_module_load_safetensors(other.get(), stages.c_str(), 1, nullptr));

@@ -561,6 +561,8 @@ void Optimizer::save(const char* path) {
 // whoever loads a stale one would have the old value again.
 void Optimizer::prepare_to_save() {
   check_reduced_here();
+  const std::string other_layout = source_->why_other_layout();
+  check_state(other_layout.empty(), other_layout);
   const std::string partial = why_partial();
   check_state(partial.empty(), partial);
   for (OptimizerState::Span& span : state_->spans()) {

@@ -113,6 +113,9 @@ class ParameterSource {
   virtual std::string why_no_clipping() const { return ""; }
   // Why there is no file of the model's states, for the same reason. "" where there is.
   virtual std::string why_no_file() const { return ""; }
+  // Why the groups are not those that the shards are parts over, so that their ranks have no norm
+  // and no file of them, and no copies to reduce over. "" where they are.
+  virtual std::string why_other_layout() const { return ""; }
 
   virtual const OptimizerGroups& groups() const = 0;
   // The plain forms of kernels are asked for.

@@ -20,6 +20,7 @@
 #include "engine/tensor/dtype_map.h"
 #include "engine/tensor/pooled_tensor.h"
 #include "engine/training/local_module.h"
+#include "engine/training/made_layout.h"
 
 namespace nxd {
 namespace {
@@ -257,26 +258,6 @@ void add_unwritable(Proposal& proposal, const std::vector<NamedParameter>& param
   }
 }
 
-// Ranks of a later layout do not have all parts between them: the file would lack some, or a rank
-// would wait for others that do not come.
-void add_other_layout(Proposal& proposal, const Module& root,
-                      const std::vector<NamedParameter>& parameters, const ParallelState& layout) {
-  constexpr const char* kExpected =
-      ": expected the layout that it was made in, got another layout, whose ranks do not have all "
-      "of its parts";
-  const auto* local = dynamic_cast<const LocalModule*>(&root);
-  if (local && local->pipeline_ranks() != layout.group(NXD_AXIS_PIPELINE)->ranks()) {
-    proposal.reject(NXD_ERROR_INVALID_STATE,
-                    text("the local module of a pipeline's ", root.class_name(), kExpected));
-  }
-  const std::vector<int>& ranks = layout.group(NXD_AXIS_TENSOR)->ranks();
-  for (const NamedParameter& entry : parameters) {
-    const GroupOfShards& group = entry.parameter->shard_group();
-    if (entry.parameter->shard().dim() < 0 || !group || group->ranks() == ranks) continue;
-    proposal.reject(NXD_ERROR_INVALID_STATE, text("parameter ", entry.name, kExpected));
-  }
-}
-
 void load_buffer(const NamedBuffer& entry, const SafetensorsReader& reader) {
   at::Tensor& value = entry.buffer->value;
   at::Tensor read = pooled_empty(value.sizes(), value.scalar_type());
@@ -329,7 +310,7 @@ void save_safetensors(Module& root, const char* path) {
   proposal.attempt([] { run_recorded_before("nxd_module_save_safetensors"); });
   if (!path) proposal.reject(NXD_ERROR_INVALID_ARGUMENT, "path: expected a file name, got NULL");
   add_unwritable(proposal, parameters);
-  add_other_layout(proposal, root, parameters, *parallel);
+  proposal.reject(NXD_ERROR_INVALID_STATE, why_other_layout(root, parameters, *parallel));
   agree({tensor, pipeline}, proposal);
   // All other copies hold the same.
   if (parallel->rank(NXD_AXIS_DATA) != 0) return;
@@ -364,7 +345,7 @@ std::unique_ptr<Snapshot> snapshot_parameters(Module& root, Context& context) {
   const std::vector<NamedParameter> parameters = written_parameters(root);
   Proposal proposal(context.rank());
   add_unwritable(proposal, parameters);
-  add_other_layout(proposal, root, parameters, *parallel);
+  proposal.reject(NXD_ERROR_INVALID_STATE, why_other_layout(root, parameters, *parallel));
   proposal.own().rethrow();
   auto snapshot = std::make_unique<ShardSnapshot>(
       context.background_group(parallel->group(NXD_AXIS_TENSOR)),

@@ -68,6 +68,8 @@ std::string why_not(const Parameter& parameter, const ParameterInfo& info) {
 BucketedParameters::BucketedParameters(std::shared_ptr<Module> root, bool fp32_grads)
     : ModuleParameters(std::move(root)), lent_(size()), groups_(ModuleParameters::groups()) {
   if (!groups_.data) groups_.data = this->root()->context()->world();  // a world of one rank
+  const std::string other_layout = ModuleParameters::why_other_layout();
+  check_state(other_layout.empty(), other_layout);
   for (size_t i = 0; i < size(); ++i) {
     infos_.push_back(ModuleParameters::info(i));
     if (fp32_grads && infos_[i].dtype == NXD_DTYPE_BF16) {

@@ -43,6 +43,7 @@ class BucketedParameters : public ModuleParameters {
   const OptimizerGroups& groups() const override { return groups_; }
   void advance_step() override;
   std::string why_reduced_elsewhere() const override { return ""; }  // it is their own ddp
+  std::string why_other_layout() const override { return ""; }       // groups are kept with shards
 
  private:
   // A view of the gradient's place; it keeps the bucket alive.

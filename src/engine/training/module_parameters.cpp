@@ -14,6 +14,7 @@
 #include "engine/tensor/dtype_map.h"
 #include "engine/tensor/pooled_tensor.h"
 #include "engine/training/local_module.h"
+#include "engine/training/made_layout.h"
 #include "engine/training/recorded_step.h"
 
 namespace nxd {
@@ -151,11 +152,23 @@ std::optional<std::vector<std::string>> ModuleParameters::names_of_model() const
   return names;
 }
 
+// More ranks than one need a layout.
+std::shared_ptr<const ParallelState> ModuleParameters::layout() const {
+  return context().size() > 1 ? context().parallel() : context().find_parallel();
+}
+
 const OptimizerGroups& ModuleParameters::groups() const {
-  // More ranks than one need a layout.
-  const auto layout = context().size() > 1 ? context().parallel() : context().find_parallel();
-  groups_ = groups_of_layout(context(), layout.get());
+  groups_ = groups_of_layout(context(), layout().get());
   return groups_;
+}
+
+// The groups are those of now, and shards keep the ones that they were cut for.
+std::string ModuleParameters::why_other_layout() const {
+  const auto now = layout();
+  if (!now) return "";
+  std::vector<NamedParameter> parameters;
+  for (const Slot& slot : slots_) parameters.push_back({slot.info.name, slot.parameter});
+  return nxd::why_other_layout(*root_, parameters, *now);
 }
 
 bool ModuleParameters::plain_kernels() const { return context().plain_kernels(); }

@@ -51,6 +51,7 @@ class ModuleParameters : public ParameterSource {
   void advance_step() override;
   void check_usable() const override;
   std::string why_reduced_elsewhere() const override;
+  std::string why_other_layout() const override;
 
  private:
   struct Slot {
@@ -64,6 +65,8 @@ class ModuleParameters : public ParameterSource {
   };
 
   Context& context() const { return *root_->context(); }
+  // That of now; null on the only rank of a world without one.
+  std::shared_ptr<const ParallelState> layout() const;
   void* dense_gradient(Slot& slot) const;
 
   std::shared_ptr<Module> root_;
