@@ -165,6 +165,38 @@ void casts_of_the_device(void**) {
   });
 }
 
+// The whole model moves: each rank's own parameters, and no initial values in the place of others'.
+void a_whole_model_moves(void**) {
+  on_pipeline_ranks({1, 2}, [](nxd_context_t* ctx, int) {
+    const PipelineTask here = task_on(NXD_DEVICE_CPU, false),
+                       there = task_on(NXD_DEVICE_XLA, false);
+    const Module model = here.make(ctx);
+    nxd_pp_options_t options = here.options;
+    options.broadcast_and_average_loss = 1;
+    const Pipeline pp = make_pipeline(model.get(), here.batch(0, 0, 1), options);
+    if (!pp) return;
+    const auto loss = [&](const PipelineTask& task) {
+      const std::vector<Tensor> inputs = task.batch(0, 0, 1);
+      double out = NAN;
+      NXD_TEST_OK(nxd_pp_run_train(pp.get(), handles(inputs).data(), inputs.size(), &out));
+      return out;
+    };
+    const double want = loss(here);
+    NXD_TEST_OK(nxd_move_model_to_device(model.get(), NXD_DEVICE_XLA));
+    check_loss("there", loss(there), want, 1e-5);
+    size_t own = 0, with_values = 0;
+    NXD_TEST_OK(nxd_module_get_parameter_count(local_module(pp.get()), &own));
+    for_each_parameter(model.get(), [&](nxd_parameter_t* parameter, const std::string&) {
+      nxd_tensor_t* tensor = nullptr;
+      nxd_device_t device = NXD_DEVICE_META;
+      NXD_TEST_OK(nxd_parameter_get_tensor(parameter, &tensor));
+      NXD_TEST_OK(nxd_tensor_get_device(tensor, &device));
+      if (device != NXD_DEVICE_META) ++with_values;
+    });
+    NXD_TEST_CHECK(with_values == own);
+  });
+}
+
 }  // namespace
 
 int main() {
@@ -174,6 +206,7 @@ int main() {
       cmocka_unit_test(values_that_come_later),
       cmocka_unit_test(f32_gradients_of_a_shared_weight),
       cmocka_unit_test(casts_of_the_device),
+      cmocka_unit_test(a_whole_model_moves),
   };
   return cmocka_run_group_tests(tests, nullptr, nullptr);
 }

@@ -533,6 +533,43 @@ void values_of_a_written_buffer(void**) {
   }
 }
 
+nxd_device_t device_of(nxd_parameter_t* parameter) {
+  nxd_tensor_t* tensor = nullptr;
+  nxd_device_t device = NXD_DEVICE_CPU;
+  NXD_TEST_OK(nxd_parameter_get_tensor(parameter, &tensor));
+  NXD_TEST_OK(nxd_tensor_get_device(tensor, &device));
+  return device;
+}
+
+// Loads and moves of the whole model give no values to parameters that other ranks train: a file of
+// the whole would have them in the place of the trained ones.
+void given_up_parameters(void**) {
+  const TempDir directory;
+  const std::string stages = directory.path() + "/stages", whole = directory.path() + "/whole";
+  on_pipeline_ranks({1, 2, 1}, [&](nxd_context_t* ctx, int rank) {
+    const Module root = model(ctx);
+    const Pipeline pp = cut(root.get());
+    if (!pp) return;
+    nxd_module_t* local = local_module(pp.get());
+    const double before = loss_of(ctx, pp.get());
+    NXD_TEST_OK(nxd_module_save_safetensors(local, stages.c_str()));
+    const char* const own = rank == 0 ? "a.bias" : "b.bias";
+    nxd_parameter_t* const given_up = find(root.get(), rank == 0 ? "b.bias" : "a.bias");
+    set_whole(root.get(), own, std::vector<double>(8, 0.5), {8});
+    NXD_TEST_CHECK(loss_of(ctx, pp.get()) != before);
+    // Each rank reads what it has.
+    NXD_TEST_OK(nxd_module_load_safetensors(root.get(), stages.c_str(), 1, nullptr));
+    NXD_TEST_CHECK(loss_of(ctx, pp.get()) == before);
+    NXD_TEST_CHECK(device_of(given_up) == NXD_DEVICE_META);
+    NXD_TEST_OK(nxd_move_model_to_device(root.get(), NXD_DEVICE_CPU));
+    NXD_TEST_CHECK(device_of(given_up) == NXD_DEVICE_META);
+    NXD_TEST_REFUSED(nxd_module_save_safetensors(root.get(), whole.c_str()),
+                     NXD_ERROR_INVALID_ARGUMENT, "nxd_pp_get_local_module");
+    NXD_TEST_CHECK(loss_of(ctx, pp.get()) == before);
+  });
+  assert_true(read_file(whole).empty() && !read_file(stages).empty());
+}
+
 }  // namespace
 
 int main(void) {
@@ -547,6 +584,7 @@ int main(void) {
                               cmocka_unit_test(files_alike),
                               cmocka_unit_test(ranks_at_other_microbatches),
                               cmocka_unit_test(copies_in_other_modes),
-                              cmocka_unit_test(values_of_a_written_buffer)};
+                              cmocka_unit_test(values_of_a_written_buffer),
+                              cmocka_unit_test(given_up_parameters)};
   return cmocka_run_group_tests(tests, nullptr, nullptr);
 }

@@ -113,13 +113,13 @@ void Parameter::initialize(uint64_t seed, const std::string& canonical_name) {
 }
 
 void Parameter::materialize() {
-  if (has_value()) return;
+  if (has_value() || is_elsewhere_) return;
   give_value(draw(shard_));
   if (keeps_initial_full_) draw_initial_full();
 }
 
 void Parameter::materialize(const std::function<void(at::Tensor& value)>& fill) {
-  if (has_value()) return;
+  if (has_value() || is_elsewhere_) return;
   const at::NoGradGuard no_grad;
   at::Tensor value = pooled_empty(shard_.local_shape(), tensor().scalar_type());
   fill(value);
@@ -140,7 +140,7 @@ void Parameter::move_to(at::Device device) {
   if (device.is_meta()) return release();
   home_ = device;
   if (!has_value()) materialize();
-  if (tensor().device() == device) return;
+  if (!has_value() || tensor().device() == device) return;
   check_movable();
   const at::NoGradGuard no_grad;
   const auto moved = [&](const at::Tensor& x) { return x.defined() ? x.to(device) : x; };

@@ -69,12 +69,12 @@ class Parameter : public std::enable_shared_from_this<Parameter> {
   // On which its value lies, or will.
   at::Device device() const { return has_value() ? tensor().device() : home_; }
   // Gives a parameter on the meta device its initial value, or one that fill writes into an
-  // uninitialised tensor of the shard's shape. One that has a value keeps it. Hooks and whether a
-  // gradient is required stay.
+  // uninitialised tensor of the shard's shape. One that has a value keeps it, and one that is
+  // elsewhere gets none. Hooks and whether a gradient is required stay.
   void materialize();
   void materialize(const std::function<void(at::Tensor& value)>& fill);
   // Moves value and gradient to another device. One that comes from the meta device gets its
-  // initial value. INVALID_STATE while a ddp has them.
+  // initial value, unless it is elsewhere. INVALID_STATE while a ddp has them.
   void move_to(at::Device device);
   // Rounds or widens value and gradient. INVALID_STATE while a ddp has them.
   void cast_to(at::ScalarType dtype);
@@ -86,6 +86,10 @@ class Parameter : public std::enable_shared_from_this<Parameter> {
   // nxd_pp_create has traced a model with the parameter, and ranks have given up what is not
   // theirs: its shape, dtype and place in the tree stay as they are from now on.
   void mark_cut() { is_cut_ = true; }
+  // The rank has given it up to those whose stages have it: moves and loads of the whole model
+  // leave it without a value, which would be of no step of theirs.
+  bool is_elsewhere() const { return is_elsewhere_; }
+  void set_elsewhere(bool elsewhere) { is_elsewhere_ = elsewhere; }
   // INVALID_STATE for a parameter of such a model.
   void check_uncut(const char* call) const;
   // The whole initial value, drawn on this rank alone. One that is kept is drawn whenever the
@@ -144,7 +148,7 @@ class Parameter : public std::enable_shared_from_this<Parameter> {
   GroupOfShards shard_group_;
   std::shared_ptr<ProcessGroup> gradient_group_;
   bool counts_in_norm_ = true, keeps_initial_full_ = false;
-  bool is_cut_ = false, has_wide_gradient_ = false;
+  bool is_cut_ = false, is_elsewhere_ = false, has_wide_gradient_ = false;
   int64_t partial_step_ = -1;
   at::Device home_;  // where a value lies that comes after the meta device
   at::Tensor tensor_, main_grad_, initial_full_;

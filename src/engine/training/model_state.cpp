@@ -208,7 +208,7 @@ Matches match(const Module& root, const SafetensorsReader& reader, LoadReport& r
     check_tie(root, reader, names, *found, report);
     if (reader.tensor(*found).shape != parameter->shard().shape()) {
       report_shape(*found, parameter->shard().shape(), reader, report);
-    } else if (own.count(parameter.get()) != 0) {
+    } else if (own.count(parameter.get()) != 0 && !parameter->is_elsewhere()) {
       matches.parameters.push_back({parameter, *found});
     }
   }
@@ -247,6 +247,14 @@ constexpr const char* kParametersFormat = "pt";  // as PyTorch's own files say
 
 // A rank whose parameters cannot be written says why.
 void add_unwritable(Proposal& proposal, const std::vector<NamedParameter>& parameters) {
+  for (const NamedParameter& entry : parameters) {
+    if (!entry.parameter->is_elsewhere()) continue;
+    proposal.reject(
+        NXD_ERROR_INVALID_ARGUMENT,
+        text("parameter ", entry.name,
+             ": it has no values, since nxd_pp_create left it to another rank; expected "
+             "the module of nxd_pp_get_local_module, got the whole model"));
+  }
   for (const NamedParameter& entry : parameters) {
     if (entry.parameter->has_value()) continue;
     proposal.reject(

@@ -24,7 +24,8 @@ struct LoadReport {
 // Reads parameters from safetensors, each rank its own shards only; those on the meta device get
 // their values so. With strict, a report that does not match means that no parameter was changed;
 // else whatever matches was read. A tied parameter is found under any of its names. The report of a
-// local module is that of the whole model.
+// local module is that of the whole model, and of a model that a pipeline has cut each rank reads
+// the parameters that it has kept.
 LoadReport load_safetensors(Module& root, const std::string& path, bool strict);
 
 // Writes the whole parameters as one file, those of all stages of a pipeline, parameter by

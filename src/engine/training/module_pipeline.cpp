@@ -202,7 +202,8 @@ void ModulePipeline::keep_own_parameters() {
   for (const NamedParameter& entry : named_parameters(*root_)) {
     Parameter& parameter = *entry.parameter;
     parameter.mark_cut();
-    if (own.count(&parameter) == 0) {
+    parameter.set_elsewhere(own.count(&parameter) == 0);
+    if (parameter.is_elsewhere()) {
       parameter.release();
     } else if (!stages_->shared().is_owner(parameter)) {
       parameter.set_counts_in_norm(false);
@@ -262,6 +263,7 @@ std::unordered_set<const Parameter*> ModulePipeline::make_local_module() {
 // One on the meta device gets its first values.
 void ModulePipeline::give_value(const NamedParameter& entry) {
   Parameter& parameter = *entry.parameter;
+  parameter.set_elsewhere(false);  // another cut of the model may have given it up
   if (!options_.param_init) return parameter.materialize();
   parameter.materialize(
       [&](at::Tensor& value) { options_.param_init(parameter, entry.name, value); });
