@@ -345,6 +345,33 @@ void replaced_values(void**) {
               whole_parameters(eager.model.get()), 5e-2, 1e-3);
 }
 
+// A move is no write: F32 masters of BF16 values stay, whichever device the updates are made on.
+// A value that was written before a move is the new one behind it.
+void moves_between_steps(void**) {
+  const Setting setting{adamw, NXD_DTYPE_BF16};
+  for (const nxd_device_t home : {NXD_DEVICE_CPU, NXD_DEVICE_XLA}) {
+    const nxd_device_t away = home == NXD_DEVICE_CPU ? NXD_DEVICE_XLA : NXD_DEVICE_CPU;
+    Named parameters[2];
+    for (const bool moves : {false, true}) {
+      Session session(home, setting);
+      nxd_module_t* const model = session.model.get();
+      for (int step = 0; step < kSteps; ++step) {
+        if (step == 4) NXD_TEST_OK(nxd_module_initialize(model, 12345));
+        if (moves) {
+          NXD_TEST_OK(nxd_move_model_to_device(model, away));
+          NXD_TEST_OK(nxd_move_model_to_device(model, home));
+        }
+        pass(model, step);
+        NXD_TEST_OK(nxd_optimizer_step(session.optimizer.get(), nullptr, nullptr));
+        NXD_TEST_OK(nxd_module_zero_grad(model));
+        NXD_TEST_OK(nxd_mark_step(1));
+      }
+      parameters[moves ? 1 : 0] = whole_parameters(model);
+    }
+    check_named("moved", parameters[1], parameters[0], 0, 0);
+  }
+}
+
 // A state takes the place of one that a recorded step is still to write: the step runs before, and
 // neither its count nor its values come into the state that was loaded.
 void a_load_before_the_graph_runs(void**) {
@@ -392,6 +419,7 @@ int main() {
       cmocka_unit_test(a_graph_that_fails),
       cmocka_unit_test(states_are_saved),
       cmocka_unit_test(replaced_values),
+      cmocka_unit_test(moves_between_steps),
       cmocka_unit_test(a_snapshot_before_the_device),
       cmocka_unit_test(a_load_before_the_graph_runs),
   };

@@ -145,9 +145,9 @@ void Parameter::move_to(at::Device device) {
   const at::NoGradGuard no_grad;
   const auto moved = [&](const at::Tensor& x) { return x.defined() ? x.to(device) : x; };
   at::Tensor grad = moved(tensor().grad()), main_grad = moved(main_grad_);
-  const int64_t partial_step = partial_step_;
-  replace_value(moved(tensor()));
-  partial_step_ = partial_step;
+  const uint64_t before = version();
+  replace_tensor(moved(tensor()));
+  carried_versions_ = before - tensor_version();
   tensor().mutable_grad() = std::move(grad);
   main_grad_ = std::move(main_grad);
 }
@@ -257,12 +257,18 @@ void Parameter::set_full(const at::Tensor& full) {
   }
 }
 
-void Parameter::replace_value(at::Tensor value) {
+void Parameter::replace_tensor(at::Tensor value) {
   value.set_requires_grad(tensor().requires_grad());
   reject_gradients(tensor_, canonical_name_);
   tensor_ = std::move(value);
-  mark_complete();
   hooks_.move_to_tensor();
+}
+
+void Parameter::replace_value(at::Tensor value) {
+  const uint64_t before = version();
+  replace_tensor(std::move(value));
+  carried_versions_ = before + 1 - tensor_version();
+  mark_complete();
 }
 
 void Parameter::give_value(at::Tensor value) {

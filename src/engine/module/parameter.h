@@ -97,6 +97,9 @@ class Parameter : public std::enable_shared_from_this<Parameter> {
   void keep_initial_full();
   const at::Tensor& initial_full();
 
+  // Another one where the value has been written or replaced; a move to another device is neither.
+  uint64_t version() const { return carried_versions_ + tensor_version(); }
+
   // Overwrites the shard, or gives it its value, with a tensor of its shape and dtype on the CPU,
   // which is the parameter's own from now on.
   void set_value(at::Tensor value);
@@ -134,6 +137,9 @@ class Parameter : public std::enable_shared_from_this<Parameter> {
 
  private:
   at::Tensor slice_of(const at::Tensor& full, const ShardSpec& shard) const;
+  uint64_t tensor_version() const { return static_cast<uint64_t>(tensor()._version()); }
+  // The tensor is another from now on, of the same values or of others.
+  void replace_tensor(at::Tensor value);
   void replace_value(at::Tensor value);
   // Gives a parameter on the meta device a value, which comes from the CPU.
   void give_value(at::Tensor value);
@@ -150,7 +156,8 @@ class Parameter : public std::enable_shared_from_this<Parameter> {
   bool counts_in_norm_ = true, keeps_initial_full_ = false;
   bool is_cut_ = false, is_elsewhere_ = false, has_wide_gradient_ = false;
   int64_t partial_step_ = -1;
-  at::Device home_;  // where a value lies that comes after the meta device
+  uint64_t carried_versions_ = 0;  // beside that of the tensor; it may be less than 0, modulo 2^64
+  at::Device home_;                // where a value lies that comes after the meta device
   at::Tensor tensor_, main_grad_, initial_full_;
   Attachment attachment_;
   // Last: a caller's data go while all else is there.

@@ -122,17 +122,14 @@ void ModuleParameters::make_zero_gradient(size_t index) {
 
 void ModuleParameters::value_changed(size_t index) {
   Slot& slot = slots_[index];
-  const at::Tensor& p = slot.parameter->tensor();
   // Written by other means than ATen: whatever was derived from the old value must notice.
-  torch::autograd::impl::bump_version(p);
-  slot.seen = p;
-  slot.seen_version = static_cast<uint32_t>(p._version());
+  torch::autograd::impl::bump_version(slot.parameter->tensor());
+  slot.seen_version = slot.parameter->version();
 }
 
 bool ModuleParameters::value_was_replaced(size_t index) {
   const Slot& slot = slots_[index];
-  const at::Tensor& p = slot.parameter->tensor();
-  return !slot.seen.is_same(p) || static_cast<uint32_t>(p._version()) != slot.seen_version;
+  return slot.seen_version != slot.parameter->version();
 }
 
 void ModuleParameters::mark_partial(size_t index) { slots_[index].parameter->mark_partial(step()); }

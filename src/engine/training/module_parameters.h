@@ -59,9 +59,8 @@ class ModuleParameters : public ParameterSource {
     ParameterInfo info;
     // Frozen here, but not on a rank whose gradient it has been given zeros for.
     bool lent_gradient = false;
-    // The value as value_changed() left it.
-    at::Tensor seen;
-    uint32_t seen_version = 0;
+    // The value's as value_changed() left it.
+    std::optional<uint64_t> seen_version{};
   };
 
   Context& context() const { return *root_->context(); }
