@@ -163,18 +163,43 @@ void lent_handles(nxd_context_t* ctx, int, int, void*) {
   NXD_TEST_CHECK(root.parameters().size() == 2);
 }
 
+// Files of an optimizer name the parameters that it was made with: none of them leaves the tree.
+void trained(nxd_context_t* ctx, int, int, void*) {
+  const Module root = container(ctx);
+  add(root, "a", {4});
+  nxd_parameter_t* const b = add(root, "b", {4});
+  add(root, "c", {4});
+  nxd_optimizer_t* optimizer = nullptr;
+  NXD_TEST_OK(nxd_optimizer_create_sgd(root.get(), nullptr, &optimizer));
+  NXD_TEST_REFUSED(nxd_module_tie(root.get(), "a", "b"), NXD_ERROR_INVALID_STATE, "parameter b");
+  NXD_TEST_CHECK(root.parameters().size() == 3 && find(root, "b") == b);
+  nxd_optimizer_destroy(optimizer);
+  nxd_ddp_t* ddp = nullptr;
+  NXD_TEST_OK(nxd_ddp_create(root.get(), nullptr, &ddp));
+  NXD_TEST_REFUSED(nxd_module_tie(root.get(), "a", "b"), NXD_ERROR_INVALID_STATE, "parameter b");
+  nxd_ddp_destroy(ddp);
+  NXD_TEST_OK(nxd_finish_grads(root.get(), nullptr, nullptr));
+  NXD_TEST_OK(nxd_module_tie(root.get(), "a", "b"));
+  // One that is frozen has no state.
+  NXD_TEST_OK(nxd_parameter_set_trainable(find(root, "c"), 0));
+  NXD_TEST_OK(nxd_optimizer_create_sgd(root.get(), nullptr, &optimizer));
+  NXD_TEST_OK(nxd_module_tie(root.get(), "a", "c"));
+  NXD_TEST_CHECK(root.parameters().size() == 1);
+  nxd_optimizer_destroy(optimizer);
+}
+
 void test_owner_behind(void**) { nxd_test_run_ranks(1, 1, owner_behind, nullptr); }
 void test_chain(void**) { nxd_test_run_ranks(1, 1, chain, nullptr); }
+void test_trained(void**) { nxd_test_run_ranks(1, 1, trained, nullptr); }
 void test_lent_handles(void**) { nxd_test_run_ranks(1, 1, lent_handles, nullptr); }
 
 }  // namespace
 
 int main() {
   const CMUnitTest tests[] = {
-      cmocka_unit_test(test_tie),
-      cmocka_unit_test(test_owner_behind),
-      cmocka_unit_test(test_chain),
-      cmocka_unit_test(test_lent_handles),
+      cmocka_unit_test(test_tie),     cmocka_unit_test(test_owner_behind),
+      cmocka_unit_test(test_chain),   cmocka_unit_test(test_lent_handles),
+      cmocka_unit_test(test_trained),
   };
   return cmocka_run_group_tests(tests, nullptr, nullptr);
 }

@@ -175,6 +175,7 @@ std::vector<std::shared_ptr<void>> tie(const std::shared_ptr<Module>& root,
                  "\": ", shape_text(owner->shard().shape()), ", got ",
                  shape_text(alias->shard().shape()));
   if (owner == alias) return {};  // tied already
+  alias->check_untrained("nxd_module_tie");
   std::vector<std::shared_ptr<void>> lent;
   for (const NamedParameter& entry : all_parameter_names(*root)) {
     if (entry.parameter != alias) continue;

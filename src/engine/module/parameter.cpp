@@ -136,6 +136,12 @@ void Parameter::check_uncut(const char* call) const {
               " is of a model that nxd_pp_create has cut; call it before nxd_pp_create");
 }
 
+void Parameter::check_untrained(const char* call) const {
+  check_state(trainers_ == 0, call, ": parameter ", canonical_name_,
+              " has a state in an optimizer, or a place in a ddp, which files name it by; call it "
+              "before these are made, or destroy them first");
+}
+
 void Parameter::move_to(at::Device device) {
   if (device.is_meta()) return release();
   home_ = device;

@@ -2,6 +2,7 @@
 
 #include <ATen/core/Tensor.h>
 
+#include <atomic>
 #include <functional>
 #include <memory>
 #include <string>
@@ -86,6 +87,11 @@ class Parameter : public std::enable_shared_from_this<Parameter> {
   // nxd_pp_create has traced a model with the parameter, and ranks have given up what is not
   // theirs: its shape, dtype and place in the tree stay as they are from now on.
   void mark_cut() { is_cut_ = true; }
+  // Optimizers and ddps that were made with it: their states and buckets have its name.
+  void add_trainer() { ++trainers_; }
+  void remove_trainer() { --trainers_; }
+  // INVALID_STATE while there are any, before it leaves its tree.
+  void check_untrained(const char* call) const;
   // The rank has given it up to those whose stages have it: moves and loads of the whole model
   // leave it without a value, which would be of no step of theirs.
   bool is_elsewhere() const { return is_elsewhere_; }
@@ -156,6 +162,7 @@ class Parameter : public std::enable_shared_from_this<Parameter> {
   bool counts_in_norm_ = true, keeps_initial_full_ = false;
   bool is_cut_ = false, is_elsewhere_ = false, has_wide_gradient_ = false;
   int64_t partial_step_ = -1;
+  std::atomic<int> trainers_ = 0;  // a binding may end one on another thread
   uint64_t carried_versions_ = 0;  // beside that of the tensor; it may be less than 0, modulo 2^64
   at::Device home_;                // where a value lies that comes after the meta device
   at::Tensor tensor_, main_grad_, initial_full_;

@@ -42,6 +42,11 @@ ModuleParameters::ModuleParameters(std::shared_ptr<Module> root) : root_(std::mo
                  parameter.shard().dim() < 0};
     slots_.push_back(std::move(slot));
   }
+  for (const Slot& each : slots_) each.parameter->add_trainer();
+}
+
+ModuleParameters::~ModuleParameters() {
+  for (const Slot& slot : slots_) slot.parameter->remove_trainer();
 }
 
 void* ModuleParameters::dense_gradient(Slot& slot) const {

@@ -14,6 +14,7 @@ namespace nxd {
 class ModuleParameters : public ParameterSource {
  public:
   explicit ModuleParameters(std::shared_ptr<Module> root);
+  ~ModuleParameters() override;
 
   const std::shared_ptr<Module>& root() const { return root_; }
   Parameter& parameter(size_t index) const { return *slots_[index].parameter; }
