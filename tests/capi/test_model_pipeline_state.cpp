@@ -570,6 +570,39 @@ void given_up_parameters(void**) {
   assert_true(read_file(whole).empty() && !read_file(stages).empty());
 }
 
+// An optimizer's parameters are those that were trained when it was made: groups and files have no
+// others, on the rank that has the parameter and so knows.
+void names_of_frozen_parameters(void**) {
+  const TempDir directory;
+  const std::string path = directory.path() + "/state";
+  for (const bool thawed : {true, false}) {
+    on_pipeline_ranks({1, 2, 1}, [&](nxd_context_t* ctx, int rank) {
+      const Module root = model(ctx);
+      if (thawed) set_trainable(root.get(), {"a.bias"}, false);
+      const Pipeline pp = cut(root.get());
+      if (!pp) return;
+      nxd_module_t* local = local_module(pp.get());
+      if (rank == 0) set_trainable(local, {"a.bias"}, thawed);
+      nxd_optimizer_t* made = nullptr;
+      NXD_TEST_OK(nxd_optimizer_create_adamw(local, nullptr, &made));
+      const Optimizer adamw(made);
+      const char* const pattern = "a.b*";
+      if (thawed) {
+        loss_of(ctx, pp.get());
+        NXD_TEST_OK(nxd_optimizer_step(made, nullptr, nullptr));
+        NXD_TEST_OK(nxd_optimizer_save(made, path.c_str()));
+        NXD_TEST_OK(nxd_optimizer_load(made, path.c_str()));
+        NXD_TEST_OK(nxd_optimizer_add_group(made, &pattern, 1, nullptr));
+      } else if (rank == 0) {
+        NXD_TEST_REFUSED(nxd_optimizer_load(made, path.c_str()), NXD_ERROR_INVALID_ARGUMENT,
+                         "belongs to no parameter");
+        NXD_TEST_REFUSED(nxd_optimizer_add_group(made, &pattern, 1, nullptr),
+                         NXD_ERROR_INVALID_ARGUMENT, "matches none");
+      }
+    });
+  }
+}
+
 }  // namespace
 
 int main(void) {
@@ -585,6 +618,7 @@ int main(void) {
                               cmocka_unit_test(ranks_at_other_microbatches),
                               cmocka_unit_test(copies_in_other_modes),
                               cmocka_unit_test(values_of_a_written_buffer),
-                              cmocka_unit_test(given_up_parameters)};
+                              cmocka_unit_test(given_up_parameters),
+                              cmocka_unit_test(names_of_frozen_parameters)};
   return cmocka_run_group_tests(tests, nullptr, nullptr);
 }

@@ -29,7 +29,10 @@ ModuleParameters::ModuleParameters(std::shared_ptr<Module> root) : root_(std::mo
   check_trained_axes(context(), "reductions, norms and updates of modules' gradients");
   for (const NamedParameter& entry : named_parameters(*root_)) {
     const Parameter& parameter = *entry.parameter;
-    if (!parameter.tensor().requires_grad()) continue;
+    if (!parameter.tensor().requires_grad()) {
+      frozen_.insert(&parameter);
+      continue;
+    }
     const nxd_dtype_t dtype = to_nxd_dtype(parameter.tensor().scalar_type());
     Slot slot;
     slot.parameter = entry.parameter;
@@ -150,7 +153,10 @@ std::optional<std::vector<std::string>> ModuleParameters::names_of_model() const
   const Module& model = full_model(*root_);
   if (&model == root_.get()) return ParameterSource::names_of_model();
   std::vector<std::string> names;
-  for (const NamedParameter& entry : named_parameters(model)) names.push_back(entry.name);
+  // The rank that has a parameter knows whether it is trained; of others' it hears in a run.
+  for (const NamedParameter& entry : named_parameters(model)) {
+    if (frozen_.count(entry.parameter.get()) == 0) names.push_back(entry.name);
+  }
   return names;
 }
 

@@ -1,6 +1,7 @@
 #pragma once
 
 #include <memory>
+#include <set>
 #include <vector>
 
 #include "core/optim/parameter_source.h"
@@ -71,6 +72,7 @@ class ModuleParameters : public ParameterSource {
 
   std::shared_ptr<Module> root_;
   std::vector<Slot> slots_;
+  std::set<const Parameter*> frozen_;  // of the root's, when this was made
   mutable OptimizerGroups groups_;
 };
 
