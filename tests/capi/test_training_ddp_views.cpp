@@ -322,6 +322,44 @@ void hook(nxd_context_t* ctx, int, int, void*) {
   NXD_TEST_CHECK(values(model.grad(0).get())[0] == 6);
 }
 
+// Without overlap nothing is reduced before the end of a step: passes add up until then.
+void passes(nxd_context_t* ctx, int, int, void*) {
+  for (const int32_t fp32_grads : {0, 1}) {
+    const Holder model(ctx, fp32_grads ? NXD_DTYPE_BF16 : NXD_DTYPE_F32);
+    nxd_ddp_options_t options = NXD_DDP_OPTIONS_INIT;
+    options.fp32_grads = fp32_grads;
+    options.overlap = NXD_TOGGLE_OFF;
+    nxd_ddp_t* made = nullptr;
+    NXD_TEST_OK(nxd_ddp_create(model.module.get(), &options, &made));
+    const Ddp ddp(made);
+    const auto check_grads = [&](double want) {
+      for (size_t i = 0; i < 3; ++i) NXD_TEST_CHECK(values(model.grad(i).get())[0] == want);
+    };
+    const auto pass = [&] {
+      for (nxd_tensor_t* tensor : model.tensors) {
+        nxd_tensor_t* sum = nullptr;
+        NXD_TEST_OK(nxd_op_call("sum", "", &tensor, 1, &sum, 1));
+        NXD_TEST_OK(nxd_backward(&sum, nullptr, 1, 0));
+        nxd_tensor_destroy(sum);
+      }
+    };
+    for (const int further : {0, 1}) {
+      NXD_TEST_OK(nxd_module_zero_grad(model.module.get()));
+      for (int i = 0; i < 3; ++i) pass();
+      check_grads(3);
+      // Rejected, gone on with and finished.
+      nxd_finish_options_t bad = NXD_FINISH_OPTIONS_INIT;
+      bad.max_norm = -1;
+      NXD_TEST_REFUSED(nxd_ddp_finish(made, &bad, nullptr), NXD_ERROR_INVALID_ARGUMENT, "max_norm");
+      for (int i = 0; i < further; ++i) pass();
+      NXD_TEST_OK(nxd_ddp_finish(made, nullptr, nullptr));
+      check_grads(2 * (3 + further));
+    }
+  }
+}
+
+void passes_add_up(void**) { nxd_test_run_ranks(2, 1, passes, nullptr); }
+
 void hooks_of_a_pass(void**) { nxd_test_run_ranks(2, 1, hook, nullptr); }
 
 void frozen_in_between(void**) { nxd_test_run_ranks(2, 1, frozen, nullptr); }
@@ -336,7 +374,7 @@ int main() {
   const CMUnitTest tests[] = {
       cmocka_unit_test(gradients_are_views), cmocka_unit_test(reductions_overlap),
       cmocka_unit_test(gradients_in_f32),    cmocka_unit_test(frozen_in_between),
-      cmocka_unit_test(hooks_of_a_pass),
+      cmocka_unit_test(hooks_of_a_pass),     cmocka_unit_test(passes_add_up),
   };
   return cmocka_run_group_tests(tests, nullptr, nullptr);
 }

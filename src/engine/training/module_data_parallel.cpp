@@ -147,8 +147,8 @@ void BucketedParameters::take_gradient(size_t index) {
   place_main_grad(index);
   if (!grad.defined()) return;
   if (!is_wide(index) && is_in_bucket(index)) return;
-  check_state(!reducer_->is_marked(index), "parameter ", info(index).name,
-              ": its gradient was replaced while it is being reduced");
+  check_state(!reducer_->options().overlap || !reducer_->is_marked(index), "parameter ",
+              info(index).name, ": its gradient was replaced while it is being reduced");
   check_state(grad.scalar_type() == parameter(index).tensor().scalar_type(), "parameter ",
               info(index).name, ": expected a gradient of the parameter's dtype, got ",
               grad.scalar_type());
@@ -303,9 +303,11 @@ void ModuleDataParallel::on_gradient(size_t index) {
   if (is_recorded(parameters_->parameter(index).tensor())) {
     return parameters_->record_gradient(index);
   }
-  if (reducer_->is_marked(index)) {
-    // Gradients were forgotten: this is another step, and the one before has no end.
-    const bool forgotten = !parameters_->is_in_bucket(index);
+  // Gradients were forgotten: this is another step, and the one before has no end.
+  const bool is_marked = reducer_->is_marked(index);
+  const bool forgotten = is_marked && !parameters_->is_in_bucket(index);
+  // Without overlap nothing is reduced before the end of a step: passes add up until then.
+  if (forgotten || (is_marked && reducer_->options().overlap)) {
     reducer_->abandon();
     check_state(forgotten, "parameter ", parameters_->info(index).name,
                 ": a second backward pass of one step, after its gradient went to be reduced; "
@@ -313,7 +315,7 @@ void ModuleDataParallel::on_gradient(size_t index) {
                 "nxd_ddp_finish or nxd_optimizer_step after it; gradients of this step are lost");
   }
   parameters_->take_gradient(index);
-  if (sync()) reducer_->mark_ready(index);
+  if (sync() && !reducer_->is_marked(index)) reducer_->mark_ready(index);
 }
 
 void ModuleDataParallel::release() noexcept {
