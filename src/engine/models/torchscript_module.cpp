@@ -45,10 +45,7 @@ std::string message_of(const std::exception& error) {
 }
 
 // The first lines of it: its traces of the interpreter are pages.
-std::string first_lines(const std::string& message) {
-  constexpr size_t kMost = 400;
-  return message.substr(0, kMost);
-}
+std::string first_lines(const std::string& message) { return message.substr(0, 400); }
 
 // The reason of a failed forward, which libtorch has behind the traces, then where they begin.
 std::string reason_of(const std::string& message) {
@@ -519,9 +516,7 @@ Tensors TorchscriptModule::forward(const Tensors& inputs, size_t n_outputs) {
   }
   Modes used;
   for (const auto* modules : {&modes_, &branches_}) {
-    for (const TorchscriptModule* each : *modules) {
-      used.add({.evaluation = !each->training(), .training = each->training()});
-    }
+    for (const auto* each : *modules) used.add({!each->training(), each->training()});
   }
   note_modes(used);
   Tensors outputs = run(inputs, n_outputs, device);
