@@ -107,7 +107,6 @@ std::unique_ptr<StepRecorder> ModuleParameters::make_step_recorder() {
   return std::make_unique<RecordedStep>(*this);
 }
 
-// A plug-in may run the graphs of all ranks as replicas of one program.
 std::optional<int> ModuleParameters::mode_of_forwards() const {
   const Module::Modes used = modes_used(*root_);
   if (used.none()) return std::nullopt;
@@ -115,6 +114,7 @@ std::optional<int> ModuleParameters::mode_of_forwards() const {
   return used.training ? 1 : 0;
 }
 
+// A plug-in may run the graphs of all ranks as replicas of one program.
 bool ModuleParameters::wants_parts_alike() const {
   return !slots_.empty() && is_recorded(parameter(0).tensor()) && has_graph_compiler();
 }
