@@ -82,20 +82,16 @@ static void test_set_last_error(void** state) {
 /* A message that is too long ends with a whole character. */
 static void test_long_message(void** state) {
   (void)state;
-  nxd_store_t* store = NULL;
-  assert_int_equal(nxd_store_create_local(&store), NXD_OK);
   for (int shift = 0; shift < 2; ++shift) {
-    static char key[8000];
-    size_t size = 0;
-    memset(key, 'x', (size_t)shift);
-    for (size_t i = (size_t)shift; i + 2 < sizeof key; i += 2) memcpy(key + i, "\xc3\xa9", 2);
-    NXD_TEST_REFUSED(nxd_store_get(store, key, 0, NULL, 0, &size), NXD_ERROR_TIMEOUT, "key \"");
+    static char given[8000];
+    memset(given, 'x', (size_t)shift);
+    for (size_t i = (size_t)shift; i + 2 < sizeof given; i += 2) memcpy(given + i, "\xc3\xa9", 2);
+    nxd_set_last_error(NXD_ERROR_USER, given);
     const char* message = nxd_last_error();
     const size_t length = strlen(message);
-    assert_true(length > 2000);
+    assert_true(length > 2000 && length < strlen(given));
     assert_memory_equal(message + length - 2, "\xc3\xa9", 2);
   }
-  nxd_store_destroy(store);
 }
 
 static int lines, released, other_lines;
