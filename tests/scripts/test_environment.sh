@@ -12,6 +12,10 @@ read_names() {
     cut -d'(' -f2 | sort -u | while read -r constant; do
       grep -rhoE "\b$constant = \"[A-Z][A-Za-z0-9_]+\"" . | cut -d'"' -f2
     done
+  # Readers of the launcher, which take one name or two, and a choice between two.
+  find . -name '*.cpp' -exec cat {} + | tr '\n' ' ' |
+    grep -oE '\b(number_here|read_place)\(env, l, +"[A-Z_]+"(, +"[A-Z_]+")?|return env.get\("[A-Z_]+"\) \? "[A-Z_]+" : "[A-Z_]+"' |
+    grep -oE '"[A-Z][A-Z0-9_]{3,}"' | tr -d '"'
   # Names that a loop reads one after another.
   find . -name '*.cpp' -exec cat {} + | tr '\n' ' ' | grep -oE 'for \(const char\* \w+ : +\{[^}]*\}' |
     grep -oE '"[A-Z][A-Z0-9_]{3,}"' | tr -d '"'
