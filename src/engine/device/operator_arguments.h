@@ -5,6 +5,9 @@
 #include <ATen/core/ivalue.h>
 #include <ATen/core/jit_type.h>
 
+#include <algorithm>
+#include <cstddef>
+#include <iterator>
 #include <utility>
 #include <vector>
 
@@ -55,6 +58,18 @@ void for_each_tensor(const std::vector<c10::IValue>& arguments, Visit&& visit) {
       }
     }
   }
+}
+
+// Calls body with a stack of the last values alone, an operator's arguments, in whose place its
+// results are put: an interpreter's stack has values of its own below, which are no part of a call.
+template <class Body>
+void on_own_arguments(size_t count, std::vector<c10::IValue>& stack, Body&& body) {
+  const auto first = stack.end() - static_cast<ptrdiff_t>(count);
+  std::vector<c10::IValue> own(std::make_move_iterator(first),
+                               std::make_move_iterator(stack.end()));
+  stack.erase(first, stack.end());
+  body(own);
+  std::move(own.begin(), own.end(), std::back_inserter(stack));
 }
 
 }  // namespace nxd

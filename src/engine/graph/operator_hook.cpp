@@ -5,7 +5,6 @@
 #include <torch/csrc/autograd/variable.h>
 
 #include <algorithm>
-#include <iterator>
 #include <memory>
 #include <mutex>
 #include <new>
@@ -124,14 +123,9 @@ void below(const c10::OperatorHandle& op, c10::DispatchKeySet keys, torch::jit::
   }
 }
 
-// An interpreter's stack has values of its own below the arguments, which are no part of the call.
 void observe(const c10::OperatorHandle& op, torch::jit::Stack& stack) {
-  const auto first = static_cast<ptrdiff_t>(stack.size() - op.schema().arguments().size());
-  torch::jit::Stack own(std::make_move_iterator(stack.begin() + first),
-                        std::make_move_iterator(stack.end()));
-  stack.resize(static_cast<size_t>(first));
-  observer_of_thread->call_operator(op, own);
-  std::move(own.begin(), own.end(), std::back_inserter(stack));
+  on_own_arguments(op.schema().arguments().size(), stack,
+                   [&](torch::jit::Stack& own) { observer_of_thread->call_operator(op, own); });
 }
 
 void fallback(const c10::OperatorHandle& op, c10::DispatchKeySet keys, torch::jit::Stack* stack) {

@@ -1,9 +1,8 @@
 #include "engine/ops/on_views_scope.h"
 
-#include <iterator>
 #include <mutex>
-#include <utility>
 
+#include "engine/device/operator_arguments.h"
 #include "engine/operator_library.h"
 #include "engine/ops/written_views.h"
 
@@ -14,15 +13,10 @@ namespace {
 // that calls meet it only on threads that include it.
 constexpr c10::DispatchKey kOnViewsKey = c10::DispatchKey::TESTING_ONLY_GenericWrapper;
 
-// An interpreter's stack has values of its own below the arguments, which are no part of the call.
 void run_in_scope(const c10::OperatorHandle& op, torch::jit::Stack* stack) {
   const c10::impl::ExcludeDispatchKeyGuard inside(kOnViewsKey);
-  const auto first = static_cast<ptrdiff_t>(stack->size() - op.schema().arguments().size());
-  torch::jit::Stack own(std::make_move_iterator(stack->begin() + first),
-                        std::make_move_iterator(stack->end()));
-  stack->resize(static_cast<size_t>(first));
-  run_on_views(op, own);
-  std::move(own.begin(), own.end(), std::back_inserter(*stack));
+  on_own_arguments(op.schema().arguments().size(), *stack,
+                   [&](torch::jit::Stack& own) { run_on_views(op, own); });
 }
 
 c10::DispatchKey registered_on_views_key() {
