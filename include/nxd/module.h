@@ -145,10 +145,10 @@ NXD_API nxd_status_t nxd_module_share_buffer(nxd_module_t* root, const char* nam
  *  that were lent on the second's parameter before, and on its tensor. Initial values and files
  *  have the owner's name, wherever it stands in the tree.
  *
- *  @param root         module that both paths start at.
- *  @param owner_path   such as "embed.weight".
+ *  @param owner_path   from root, such as "embed.weight".
  *  @param alias_path   such as "head.weight"; same global shape and sharding.
- *  @return NXD_OK; INVALID_ARGUMENT; INVALID_STATE (nxd_pp_create has cut the model).
+ *  @return NXD_OK; INVALID_ARGUMENT; INVALID_STATE (an optimizer or a ddp has the second, or
+ *          nxd_pp_create has cut the model).
  *  @since 0.1 */
 NXD_API nxd_status_t nxd_module_tie(nxd_module_t* root, const char* owner_path,
                                     const char* alias_path);
@@ -293,9 +293,9 @@ NXD_API nxd_status_t nxd_move_model_to_device(nxd_module_t* root, nxd_device_t d
  *  parameters as they were. A backward pass to a parameter that was cast since its forward is
  *  INVALID_STATE.
  *  @param dtype  F32, F64 or BF16.
- *  @return NXD_OK; INVALID_ARGUMENT; UNSUPPORTED (buffers of two dtypes with elements in common);
- *          INVALID_STATE (a ddp holds the values or gradients of a parameter of another dtype, or
- *          nxd_pp_create has cut its model; none is changed).
+ *  @return NXD_OK; INVALID_ARGUMENT; UNSUPPORTED (buffers or attributes of two dtypes with elements
+ *          in common); INVALID_STATE (a ddp holds the values or gradients of a parameter of another
+ *          dtype, or nxd_pp_create has cut its model; none is changed).
  *  @since 0.1 */
 NXD_API nxd_status_t nxd_module_cast(nxd_module_t* root, nxd_dtype_t dtype);
 
@@ -422,8 +422,8 @@ NXD_API nxd_status_t nxd_module_load_safetensors(nxd_module_t* root, const char*
  *  @param path  file; replaced when complete. An index beside a model.safetensors, which is that of
  *               an older save, is removed then.
  *  @return the same on all ranks of a copy: NXD_OK; INVALID_ARGUMENT (path NULL, or parameters on
- *          the meta device); INVALID_STATE (parameters are PARTIAL, or of another layout than the
- *          context has now); IO, on copy 0 alone.
+ *          the meta device or left to other ranks by nxd_pp_create); INVALID_STATE (parameters are
+ *          PARTIAL, or of another layout than the context has now); IO, on copy 0 alone.
  *  @since 0.1 */
 NXD_API nxd_status_t nxd_module_save_safetensors(nxd_module_t* root, const char* path);
 

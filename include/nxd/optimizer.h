@@ -290,7 +290,9 @@ NXD_API nxd_status_t nxd_optimizer_get_state_bytes(nxd_optimizer_t* optimizer, u
  *  schedule are in the metadata. Crash-safe.
  *  @return the same on all ranks: NXD_OK; INVALID_ARGUMENT (also of stages whose hyperparameters or
  *          schedules differ, since a file has one); UNSUPPORTED (a ddp over buffers that
- *          are parts of a model, see nxd_ddp_create_buffers); IO; TIMEOUT; PEER_LOST.
+ *          are parts of a model, see nxd_ddp_create_buffers); INVALID_STATE (parameters or
+ *          state are PARTIAL, or of another layout than the context has now); IO; TIMEOUT;
+ *          PEER_LOST.
  *  @since 0.1 */
 NXD_API nxd_status_t nxd_optimizer_save(nxd_optimizer_t* optimizer, const char* path);
 
@@ -302,9 +304,9 @@ NXD_API nxd_status_t nxd_optimizer_save(nxd_optimizer_t* optimizer, const char* 
  *  or destroyed: a step before that copies it. Without ZeRO-1 data-parallel copy 0 alone does.
  *  @param name  of the file, as for nxd_checkpoint_get_path; the same on all ranks, not that of
  *               another snapshot of the checkpoint, and without .shares.json at its end.
- *  @return NXD_OK; INVALID_ARGUMENT; UNSUPPORTED (as nxd_optimizer_save); INVALID_STATE (parameters
- *          or state are PARTIAL; the checkpoint is published, or was opened); OUT_OF_MEMORY;
- *          TIMEOUT; PEER_LOST. All ranks fail when one does, but for checkpoint NULL.
+ *  @return NXD_OK; INVALID_ARGUMENT; UNSUPPORTED and INVALID_STATE (as nxd_optimizer_save, and a
+ *          checkpoint that is published, or was opened); OUT_OF_MEMORY; TIMEOUT; PEER_LOST. All
+ *          ranks fail when one does, but for checkpoint NULL.
  *  @since 0.1 */
 NXD_API nxd_status_t nxd_optimizer_snapshot(nxd_optimizer_t* optimizer,
                                             nxd_checkpoint_t* checkpoint, const char* name);

@@ -31,6 +31,9 @@ NXD_API nxd_status_t nxd_finish_grads(nxd_module_t* root, const nxd_finish_optio
  *  Gradients become views into the buckets, and buckets are reduced during backward passes, in the
  *  reverse order of the parameters. With zero_stage 1 parameters become views as well. One ddp at a
  *  time has a parameter; when it and its optimizers are gone, the model has its tensors back.
+ *  @return NXD_OK; INVALID_ARGUMENT, also when ranks differ; INVALID_STATE (a parameter that
+ *          another ddp has, that is on the meta device, or of another layout than the context has);
+ *          OUT_OF_MEMORY; ABI_MISMATCH; TIMEOUT; PEER_LOST. All ranks fail when one does.
  *  @since 0.1 */
 NXD_API nxd_status_t nxd_ddp_create(nxd_module_t* root, const nxd_ddp_options_t* options,
                                     nxd_ddp_t** out_ddp);

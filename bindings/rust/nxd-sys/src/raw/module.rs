@@ -208,10 +208,10 @@ extern "C" {
     /// that were lent on the second's parameter before, and on its tensor. Initial values and files
     /// have the owner's name, wherever it stands in the tree.
     ///
-    /// @param root         module that both paths start at.
-    /// @param owner_path   such as "embed.weight".
+    /// @param owner_path   from root, such as "embed.weight".
     /// @param alias_path   such as "head.weight"; same global shape and sharding.
-    /// @return NXD_OK; INVALID_ARGUMENT; INVALID_STATE (nxd_pp_create has cut the model).
+    /// @return NXD_OK; INVALID_ARGUMENT; INVALID_STATE (an optimizer or a ddp has the second, or
+    /// nxd_pp_create has cut the model).
     /// @since 0.1
     pub fn nxd_module_tie(root: *mut nxd_module_t, owner_path: *const c_char, alias_path: *const c_char) -> nxd_status_t;
 
@@ -330,9 +330,9 @@ extern "C" {
     /// parameters as they were. A backward pass to a parameter that was cast since its forward is
     /// INVALID_STATE.
     /// @param dtype  F32, F64 or BF16.
-    /// @return NXD_OK; INVALID_ARGUMENT; UNSUPPORTED (buffers of two dtypes with elements in common);
-    /// INVALID_STATE (a ddp holds the values or gradients of a parameter of another dtype, or
-    /// nxd_pp_create has cut its model; none is changed).
+    /// @return NXD_OK; INVALID_ARGUMENT; UNSUPPORTED (buffers or attributes of two dtypes with elements
+    /// in common); INVALID_STATE (a ddp holds the values or gradients of a parameter of another
+    /// dtype, or nxd_pp_create has cut its model; none is changed).
     /// @since 0.1
     pub fn nxd_module_cast(root: *mut nxd_module_t, dtype: nxd_dtype_t) -> nxd_status_t;
 
@@ -432,8 +432,8 @@ extern "C" {
     /// @param path  file; replaced when complete. An index beside a model.safetensors, which is that of
     /// an older save, is removed then.
     /// @return the same on all ranks of a copy: NXD_OK; INVALID_ARGUMENT (path NULL, or parameters on
-    /// the meta device); INVALID_STATE (parameters are PARTIAL, or of another layout than the
-    /// context has now); IO, on copy 0 alone.
+    /// the meta device or left to other ranks by nxd_pp_create); INVALID_STATE (parameters are
+    /// PARTIAL, or of another layout than the context has now); IO, on copy 0 alone.
     /// @since 0.1
     pub fn nxd_module_save_safetensors(root: *mut nxd_module_t, path: *const c_char) -> nxd_status_t;
 
