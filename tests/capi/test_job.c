@@ -16,6 +16,7 @@
 #include <cmocka.h>
 
 #include "support/command.h"
+#include "support/part.h"
 #include "support/paths.h"
 #include "support/ranks.h"
 
@@ -71,16 +72,6 @@ static int worker(const char* part) {
   return nxd_test_failures();
 }
 
-static nxd_job_t* start(const char* part, int n) {
-  nxd_spawn_options_t options = NXD_SPAWN_OPTIONS_INIT;
-  options.num_processes = n;
-  nxd_job_t* job = NULL;
-  setenv("NXD_TEST_PART", part, 1);
-  OK(nxd_spawn(&options, &job)); /* this program again, with its own arguments */
-  unsetenv("NXD_TEST_PART");
-  return job;
-}
-
 static int64_t pid_of(nxd_job_t* job, int rank) {
   int64_t pid = 0;
   OK(nxd_job_get_pid(job, rank, &pid));
@@ -95,7 +86,7 @@ static void check_gone(int64_t pid) {
 static void work(void** state) {
   (void)state;
   setenv("NXD_SECRET_FILE", "/nowhere", 1); /* of this process; the job has a secret of its own */
-  nxd_job_t* job = start("work", 3);
+  nxd_job_t* job = nxd_test_start_part("work", 3);
   unsetenv("NXD_SECRET_FILE");
   int32_t n = 0, running = 1, code = 1;
   OK(nxd_job_get_size(job, &n));
@@ -116,7 +107,7 @@ static void work(void** state) {
 
 static void failing(void** state) {
   (void)state;
-  nxd_job_t* job = start("fail", 3);
+  nxd_job_t* job = nxd_test_start_part("fail", 3);
   REFUSED(nxd_job_wait(job, -1), NXD_ERROR_PEER_LOST, "rank 1 of 3 ended with exit code 37");
   nxd_error_info_t info = {.struct_size = sizeof info};
   OK(nxd_last_error_info(&info));
@@ -126,7 +117,7 @@ static void failing(void** state) {
   assert_int_equal(code, 37);
   nxd_job_destroy(job);
   /* Beyond 128, as if it were a signal's. */
-  job = start("large code", 1);
+  job = nxd_test_start_part("large code", 1);
   REFUSED(nxd_job_wait(job, -1), NXD_ERROR_PEER_LOST, "rank 0 of 1 ended with exit code 255");
   OK(nxd_job_get_exit_code(job, 0, &running, &code));
   assert_int_equal(code, 255);
@@ -136,7 +127,7 @@ static void failing(void** state) {
 /* The others of a rank that crashed would wait for ever, and are ended. */
 static void crashing(void** state) {
   (void)state;
-  nxd_job_t* job = start("crash", 2);
+  nxd_job_t* job = nxd_test_start_part("crash", 2);
   const int64_t other = pid_of(job, 1);
   REFUSED(nxd_job_wait(job, -1), NXD_ERROR_PEER_LOST, "rank 0 of 2 was ended by signal 6");
   check_gone(other);
@@ -151,7 +142,7 @@ static void crashing(void** state) {
 /* One who waits in slices can still signal the others of a rank that has failed. */
 static void crashing_in_slices(void** state) {
   (void)state;
-  nxd_job_t* job = start("crash", 2);
+  nxd_job_t* job = nxd_test_start_part("crash", 2);
   int32_t running = 1, code = 0;
   while (running) {
     OK(nxd_job_get_exit_code(job, 0, &running, &code));
@@ -168,7 +159,7 @@ static void crashing_in_slices(void** state) {
 
 static void destroyed(void** state) {
   (void)state;
-  nxd_job_t* job = start("stubborn", 2);
+  nxd_job_t* job = nxd_test_start_part("stubborn", 2);
   const int64_t pids[] = {pid_of(job, 0), pid_of(job, 1)};
   REFUSED(nxd_job_wait(job, 0), NXD_ERROR_TIMEOUT, "still run");
   REFUSED(nxd_job_wait(job, 20), NXD_ERROR_TIMEOUT, "20 ms");
@@ -187,7 +178,7 @@ static void stopped(void** state) {
   char path[] = "/tmp/nxd-job-XXXXXX";
   close(mkstemp(path));
   setenv("NXD_TEST_FILE", path, 1);
-  nxd_job_t* job = start("stopped", 1);
+  nxd_job_t* job = nxd_test_start_part("stopped", 1);
   unsetenv("NXD_TEST_FILE");
   char stat_file[64];
   snprintf(stat_file, sizeof stat_file, "/proc/%lld/stat", (long long)pid_of(job, 0));
@@ -205,7 +196,7 @@ static void stopped(void** state) {
 
 static void signalled(void** state) {
   (void)state;
-  nxd_job_t* job = start("sleep", 2);
+  nxd_job_t* job = nxd_test_start_part("sleep", 2);
   OK(nxd_job_kill(job, SIGKILL));
   REFUSED(nxd_job_wait(job, -1), NXD_ERROR_PEER_LOST, "signal 9");
   nxd_job_destroy(job);
@@ -270,7 +261,7 @@ static void short_lived_thread(void** state) {
 /* A forked child can neither use nor end the parent's job. */
 static void forked_child(void** state) {
   (void)state;
-  nxd_job_t* job = start("sleep", 2);
+  nxd_job_t* job = nxd_test_start_part("sleep", 2);
   const pid_t child = fork();
   if (child == 0) {
     alarm(20);
@@ -436,10 +427,10 @@ static void nxdrun(void** state) {
 /* --- Programs that do not let anybody wait for their children --------------------------------- */
 
 static void check_ends(int with_crash) {
-  nxd_job_t* job = start("fail", 1); /* rank 0 ends well */
+  nxd_job_t* job = nxd_test_start_part("fail", 1); /* rank 0 ends well */
   OK(nxd_job_wait(job, 60000));
   nxd_job_destroy(job);
-  job = start("fail", 3);
+  job = nxd_test_start_part("fail", 3);
   REFUSED(nxd_job_wait(job, 60000), NXD_ERROR_PEER_LOST, "rank 1 of 3 ended with exit code 37");
   for (int rank = 0; rank < 3; ++rank) {
     int32_t running = 1, code = -1;
@@ -449,7 +440,7 @@ static void check_ends(int with_crash) {
   }
   nxd_job_destroy(job);
   if (!with_crash) return; /* whose peers are given some seconds to report */
-  job = start("crash", 2);
+  job = nxd_test_start_part("crash", 2);
   REFUSED(nxd_job_wait(job, 60000), NXD_ERROR_PEER_LOST, "rank 0 of 2 was ended by signal 6");
   nxd_job_destroy(job);
 }
@@ -486,7 +477,7 @@ static void waits_for_any_child(void** state) {
 /* The end of the supervisor ends the processes, and the job says so. */
 static void killed_supervisor(void** state) {
   (void)state;
-  nxd_job_t* job = start("sleep", 2);
+  nxd_job_t* job = nxd_test_start_part("sleep", 2);
   const int64_t pid = pid_of(job, 0);
   char command[128], out[64];
   snprintf(command, sizeof command, "ps -o ppid= -p %lld", (long long)pid);

@@ -15,6 +15,7 @@
 #include "support/temp_dir.h"
 
 #include "support/check.h"
+#include "support/part.h"
 
 namespace {
 
@@ -220,23 +221,7 @@ void run_part(const Part& part) {
   const std::string text = std::to_string(part.zero_stage) + " " + std::to_string(part.place) +
                            " " + std::to_string(part.delay_us) + " " +
                            std::to_string(part.is_small) + " " + directory.path();
-  setenv("NXD_TEST_PART", text.c_str(), 1);
-  nxd_spawn_options_t options = NXD_SPAWN_OPTIONS_INIT;
-  options.num_processes = kRanks;
-  nxd_job_t* job = nullptr;
-  assert_int_equal(nxd_spawn(&options, &job), NXD_OK);
-  unsetenv("NXD_TEST_PART");
-  const std::time_t start = std::time(nullptr);
-  for (int rank = 0; rank < kRanks; ++rank) {
-    int32_t running = 1, code = 0;
-    while (rank != kLost && running) {
-      assert_int_equal(nxd_job_get_exit_code(job, rank, &running, &code), NXD_OK);
-      assert_true(std::time(nullptr) - start < 60);
-      if (running) usleep(5000);
-    }
-    if (code != 0) fail_msg("part %s: rank %d ended with %d", text.c_str(), rank, code);
-  }
-  nxd_job_destroy(job);
+  nxd_test_run_part(text.c_str(), kRanks, kLost, 128 + SIGKILL, 60);
 }
 
 void killed_in_the_reduction(void**) {

@@ -17,6 +17,7 @@
 
 #include <cmocka.h>
 
+#include "support/part.h"
 #include "support/ranks.h"
 
 enum { kRanks = 4, kTimeoutMs = 2000, kMicrobatches = 6, kElements = 5000 };
@@ -160,23 +161,8 @@ static int child(const char* part) {
 static void run_part(int signal_number, int stage, int microbatch, int in_forward) {
   char part[64];
   snprintf(part, sizeof part, "%d %d %d %d", signal_number, stage, microbatch, in_forward);
-  setenv("NXD_TEST_PART", part, 1);
-  nxd_spawn_options_t options = NXD_SPAWN_OPTIONS_INIT;
-  options.num_processes = kRanks;
-  nxd_job_t* job = NULL;
-  assert_int_equal(nxd_spawn(&options, &job), NXD_OK);
-  unsetenv("NXD_TEST_PART");
-  const double start = now_ms();
-  for (int rank = 0; rank < kRanks; ++rank) {
-    int32_t running = 1, code = 0;
-    while (rank != stage && running) {
-      assert_int_equal(nxd_job_get_exit_code(job, rank, &running, &code), NXD_OK);
-      assert_true(now_ms() - start < 60000);
-      if (running) usleep(5000);
-    }
-    if (code != 0) fail_msg("part %s: rank %d ended with %d", part, rank, code);
-  }
-  nxd_job_destroy(job);
+  nxd_test_run_part(part, kRanks, stage, signal_number == SIGKILL ? 128 + SIGKILL : kNxdTestStopped,
+                    60);
 }
 
 static void killed(void** state) {

@@ -12,6 +12,7 @@
 
 /* After the rest: it defines fail(). */
 #include "support/check.h"
+#include "support/part.h"
 
 static pthread_barrier_t meet;
 
@@ -449,22 +450,7 @@ static int child(void) {
 
 static void test_killed(void** state) {
   (void)state;
-  setenv("NXD_TEST_PART", "killed", 1);
-  nxd_spawn_options_t options = NXD_SPAWN_OPTIONS_INIT;
-  options.num_processes = 3;
-  nxd_job_t* job = NULL;
-  assert_int_equal(nxd_spawn(&options, &job), NXD_OK);
-  unsetenv("NXD_TEST_PART");
-  for (int rank = 0; rank < 3; ++rank) {
-    int32_t running = 1, code = 0;
-    for (int waited = 0; running; ++waited) {
-      assert_true(waited < 60000);
-      assert_int_equal(nxd_job_get_exit_code(job, rank, &running, &code), NXD_OK);
-      if (running) usleep(5000);
-    }
-    if (code != (rank == 2 ? 128 + SIGKILL : 0)) fail_msg("rank %d ended with %d", rank, code);
-  }
-  nxd_job_destroy(job);
+  nxd_test_run_part("killed", 3, 2, 128 + SIGKILL, 300);
 }
 
 int main(void) {

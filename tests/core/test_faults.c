@@ -16,6 +16,7 @@
 
 #include <cmocka.h>
 
+#include "support/part.h"
 #include "support/ranks.h"
 
 enum { kTimeoutMs = 3000 };
@@ -238,64 +239,35 @@ static int child(const char* part) {
   return code;
 }
 
-/* Runs the part in three processes; all but the lost one must end with 0. */
-static void run_part(const char* part, int lost, int lost_code) {
-  setenv("NXD_TEST_PART", part, 1);
-  nxd_spawn_options_t options = NXD_SPAWN_OPTIONS_INIT;
-  options.num_processes = 3;
-  nxd_job_t* job = NULL;
-  assert_int_equal(nxd_spawn(&options, &job), NXD_OK);
-  unsetenv("NXD_TEST_PART");
-  const double start = now_ms();
-  int32_t running = 0, code = 0;
-  for (int rank = 0; rank < 3; ++rank) {
-    if (rank == lost) continue;
-    do {
-      assert_int_equal(nxd_job_get_exit_code(job, rank, &running, &code), NXD_OK);
-      assert_true(now_ms() - start < 60000);
-      if (running) usleep(5000);
-    } while (running);
-    if (code != 0) fail_msg("part %s: rank %d ended with %d", part, rank, code);
-  }
-  assert_int_equal(nxd_job_get_exit_code(job, lost, &running, &code), NXD_OK);
-  if (lost_code < 0) {
-    assert_int_equal(running, 1); /* still stopped */
-  } else {
-    while (running) assert_int_equal(nxd_job_get_exit_code(job, lost, &running, &code), NXD_OK);
-    assert_int_equal(code, lost_code);
-  }
-  nxd_job_destroy(job);
-}
-
 static void killed(void** state) {
   (void)state;
-  run_part("killed", 2, 128 + SIGKILL);
+  nxd_test_run_part("killed", 3, 2, 128 + SIGKILL, 60);
 }
 static void elsewhere(void** state) {
   (void)state;
-  run_part("elsewhere", 2, 128 + SIGKILL);
+  nxd_test_run_part("elsewhere", 3, 2, 128 + SIGKILL, 60);
 }
 static void stopped(void** state) {
   (void)state;
-  run_part("stopped2", 2, -1);
-  run_part("stopped0", 0, -1);
+  nxd_test_run_part("stopped2", 3, 2, kNxdTestStopped, 60);
+  nxd_test_run_part("stopped0", 3, 0, kNxdTestStopped, 60);
 }
 static void left(void** state) {
   (void)state;
-  run_part("left", 1, 0);
+  nxd_test_run_part("left", 3, 1, 0, 60);
 }
 static void server(void** state) {
   (void)state;
-  run_part("serverkilled", 0, 128 + SIGKILL);
-  run_part("serverstopped", 0, -1);
+  nxd_test_run_part("serverkilled", 3, 0, 128 + SIGKILL, 60);
+  nxd_test_run_part("serverstopped", 3, 0, kNxdTestStopped, 60);
 }
 static void server_ends(void** state) {
   (void)state;
-  run_part("serverends", 2, 128 + SIGKILL);
+  nxd_test_run_part("serverends", 3, 2, 128 + SIGKILL, 60);
 }
 static void message(void** state) {
   (void)state;
-  run_part("message", 2, 128 + SIGKILL);
+  nxd_test_run_part("message", 3, 2, 128 + SIGKILL, 60);
 }
 
 /* --- Ranks as threads ----------------------------------------------------------------------- */

@@ -12,6 +12,7 @@
 #include "support/temp_dir.h"
 
 #include "support/check.h"
+#include "support/part.h"
 
 namespace {
 
@@ -156,15 +157,7 @@ void run(Part part) {
     const std::string text = std::to_string(part.tensor) + " " + std::to_string(part.pipeline) +
                              " " + std::to_string(part.zero_stage) + " " +
                              std::to_string(part.lacking) + " " + directory.path();
-    setenv("NXD_TEST_PART", text.c_str(), 1);
-    nxd_spawn_options_t options = NXD_SPAWN_OPTIONS_INIT;
-    options.num_processes = kRanks;
-    nxd_job_t* job = nullptr;
-    assert_int_equal(nxd_spawn(&options, &job), NXD_OK);
-    unsetenv("NXD_TEST_PART");
-    const nxd_status_t status = nxd_job_wait(job, -1);
-    nxd_job_destroy(job);
-    if (status != NXD_OK) fail_msg("part %s: %s", text.c_str(), nxd_last_error());
+    nxd_test_run_part(text.c_str(), kRanks, kNxdTestNone, 0, 300);
   }
 }
 

@@ -16,6 +16,7 @@
 
 /* After the rest: it defines fail(). */
 #include "support/check.h"
+#include "support/part.h"
 
 static char** arguments;
 
@@ -131,14 +132,7 @@ static void arguments_in_pieces(void** state) {
   (void)state;
   assert_string_equal(strtok(arguments[1], ","), "a");
   assert_string_equal(strtok(NULL, ","), "b");
-  setenv("NXD_TEST_PART", "arguments", 1);
-  nxd_spawn_options_t options = NXD_SPAWN_OPTIONS_INIT;
-  options.num_processes = 2;
-  nxd_job_t* job = NULL;
-  assert_int_equal(nxd_spawn(&options, &job), NXD_OK);
-  unsetenv("NXD_TEST_PART");
-  assert_int_equal(nxd_job_wait(job, 60000), NXD_OK);
-  nxd_job_destroy(job);
+  nxd_test_run_part("arguments", 2, kNxdTestNone, 0, 60);
 }
 
 typedef struct {

@@ -17,6 +17,7 @@
 
 #include <cmocka.h>
 
+#include "support/part.h"
 #include "support/paths.h"
 #include "support/pjrt.h"
 #include "support/ranks.h"
@@ -345,32 +346,9 @@ static int child(const char* part) {
 
 /* --- The test --------------------------------------------------------------------------------- */
 
-static int await_exit(nxd_job_t* job, int rank) {
-  const double start = now_ms();
-  int32_t running = 1, code = 0;
-  while (running) {
-    assert_int_equal(nxd_job_get_exit_code(job, rank, &running, &code), NXD_OK);
-    assert_true(now_ms() - start < 2 * kCompiledMs);
-    if (running) usleep(5000);
-  }
-  return code;
+static void run_part(const char* part, int size) {
+  nxd_test_run_part(part, size, kLost, 128 + SIGKILL, 2 * kCompiledMs / 1000);
 }
-
-static void run_ranks(const char* part, int size, int lost) {
-  setenv("NXD_TEST_PART", part, 1);
-  nxd_spawn_options_t options = NXD_SPAWN_OPTIONS_INIT;
-  options.num_processes = size;
-  nxd_job_t* job = NULL;
-  assert_int_equal(nxd_spawn(&options, &job), NXD_OK);
-  unsetenv("NXD_TEST_PART");
-  for (int rank = 0; rank < size; ++rank) {
-    const int code = await_exit(job, rank), wanted = rank == lost ? 128 + SIGKILL : 0;
-    if (code != wanted) fail_msg("%s: rank %d of %d ended with %d", part, rank, size, code);
-  }
-  nxd_job_destroy(job);
-}
-
-static void run_part(const char* part, int size) { run_ranks(part, size, kLost); }
 
 static void in_forward(void** state) {
   (void)state;
@@ -438,7 +416,7 @@ static void while_compiling(void** state) {
     setenv("NEURON_COMPILE_CACHE_URL", path, 1);
     run_part(parts[i], 2);
     assert_int_equal(count_files(".lock"), 0);
-    run_ranks("compile alive xla", 2, -1);
+    nxd_test_run_part("compile alive xla", 2, kNxdTestNone, 0, 2 * kCompiledMs / 1000);
     remove_directory(path);
   }
   unsetenv("NEURON_COMPILE_CACHE_URL");
