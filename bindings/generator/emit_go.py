@@ -7,6 +7,8 @@ another thread afterwards. Single outputs come back by value, so that nothing es
 
 import re
 
+import flags
+
 _WORDS = {"abi": "ABI", "adamw": "AdamW", "aten": "ATen", "bf16": "BF16", "bool": "Bool", "cpu": "CPU",
           "ddp": "DDP", "dlpack": "DLPack", "dltensor": "DLTensor", "dtype": "DType", "f16": "F16",
           "f32": "F32", "f64": "F64", "gelu": "GELU", "gpipe": "GPipe", "i8": "I8", "i16": "I16",
@@ -286,6 +288,15 @@ def _file(package, declarations, functions=(), shims=()):
     return text + body
 
 
+def _sized(name, counted):
+    also = ", and the flags of fields that are not 0" if counted else ""
+    text = (f"// Sized returns x with its StructSize set{also}.\nfunc (x {name}) Sized() {name} {{\n"
+            "\tx.StructSize = uint64(unsafe.Sizeof(x))\n")
+    for field, flag in counted:
+        text += f"\tif x.{_camel(field)} != 0 {{\n\t\tx.{_camel(flag)} = 1\n\t}}\n"
+    return text + "\treturn x\n}\n"
+
+
 def _declarations(api, topic):
     """Constants and types of a topic; "" is DLPack's own. Types of both libraries are in package raw."""
     types = _Types(api, "")
@@ -310,8 +321,7 @@ def _declarations(api, topic):
         text.append(_wrapped(f"{name} is {s['name']}. {_first_sentence(s['doc'])}")
                     + f"type {name} struct {{\n{_aligned(rows)}}}\n")
         if s["fields"][0]["name"] == "struct_size":
-            text.append(f"// Sized returns x with its StructSize set.\nfunc (x {name}) Sized() {name} {{\n"
-                        f"\tx.StructSize = uint64(unsafe.Sizeof(x))\n\treturn x\n}}\n")
+            text.append(_sized(name, flags.counted(s)))
     return text
 
 

@@ -1,5 +1,7 @@
 """Rust's raw layer: the crate nxd-sys, and the tests of its layout."""
 
+import flags
+
 _SCALARS = {"char": "c_char", "void": "c_void", "double": "f64", "float": "f32", "size_t": "usize",
             "int8_t": "i8", "uint8_t": "u8", "int16_t": "i16", "uint16_t": "u16", "int32_t": "i32",
             "uint32_t": "u32", "int64_t": "i64", "uint64_t": "u64",
@@ -85,8 +87,11 @@ def _struct(struct, functions):
     sized = struct["fields"][0]["name"] == "struct_size"
     if not sized:
         return "".join(lines)
+    counted = [f"        if self.{field} != 0 {{\n            self.{flag} = 1;\n        }}\n"
+               for field, flag in flags.counted(struct)]
     lines.append(f"unsafe impl Versioned for {name} {{\n    fn with_size(mut self) -> Self {{\n"
-                 "        self.struct_size = std::mem::size_of::<Self>();\n        self\n    }\n}\n\n")
+                 "        self.struct_size = std::mem::size_of::<Self>();\n"
+                 + "".join(counted) + "        self\n    }\n}\n\n")
     init = functions.get(name.removesuffix("_t") + "_init")
     if init:
         gate = "#[cfg(feature = \"engine\")]\n" if init["library"] == "nxd" else ""
@@ -116,7 +121,7 @@ def _root(api, topics):
              "/// Structs that begin with their own size.\n///\n/// # Safety\n///\n"
              "/// All bytes zero is a value of such a struct.\n"
              "pub unsafe trait Versioned: Copy {\n"
-             "    /// The same with the size that this crate knows.\n"
+             "    /// The same with the size that this crate knows, and the flags of fields that are not 0.\n"
              "    fn with_size(self) -> Self;\n}\n\n",
              "fn zeroed<T: Versioned>() -> T {\n    // By the contract of Versioned.\n"
              "    unsafe { std::mem::zeroed() }\n}\n\n"]

@@ -11,8 +11,8 @@ import (
 // epoch over all data-parallel ranks, in an order that no number of ranks changes.
 type DataLoader struct{ own.Handle[raw.DataLoader] }
 
-// DataLoaderOptions are the same on all ranks. StructSize is set by the calls. Seed counts where it is not
-// 0; HasSeed says so of 0.
+// DataLoaderOptions are the same on all ranks. StructSize is set by the calls, and HasSeed where Seed is not
+// 0.
 type DataLoaderOptions = raw.DataLoaderOptions
 
 // TokenFormat is the elements of token files.
@@ -39,9 +39,6 @@ func NewDataLoader(c *Context, paths []string, batchSize, sequenceLength int, o 
 		}
 	}
 	o = o.Sized()
-	if o.Seed != 0 {
-		o.HasSeed = 1
-	}
 	p, err := own.Get(c.Handle, func(p *raw.Context) (*raw.DataLoader, error) {
 		return raw.DataLoaderCreate(p, paths, len(paths), int64(batchSize), int64(sequenceLength), &o)
 	})

@@ -176,6 +176,11 @@ func TestShardsOfWeights(t *testing.T) {
 		if err := nxd.ShardGatherFull(c, nxd.In(shard, 2, 3), rows, nxd.In(again, 4, 3)); err != nil {
 			return err
 		}
+		// A dimension that is not 0 counts without its flag.
+		counted := nxd.ShardOptions{Dim: -2}
+		if err := nxd.ShardGatherFull(c, nxd.In(shard, 2, 3), counted, nxd.In(again, 4, 3)); err != nil {
+			return err
+		}
 		for i, v := range whole.Data() {
 			if again.Data()[i] != v || (i/6 == rank && shard.Data()[i%6] != v) {
 				t.Errorf("element %d: %g, and %g", i, v, again.Data()[i])

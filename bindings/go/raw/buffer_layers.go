@@ -173,9 +173,18 @@ type DropoutOptions struct {
 	WorkspaceBytes uint64
 }
 
-// Sized returns x with its StructSize set.
+// Sized returns x with its StructSize set, and the flags of fields that are not 0.
 func (x DropoutOptions) Sized() DropoutOptions {
 	x.StructSize = uint64(unsafe.Sizeof(x))
+	if x.Step != 0 {
+		x.HasPosition = 1
+	}
+	if x.Microbatch != 0 {
+		x.HasPosition = 1
+	}
+	if x.ShardDim != 0 {
+		x.HasShardDim = 1
+	}
 	return x
 }
 
@@ -198,9 +207,12 @@ type LinearCrossEntropyOptions struct {
 	WorkspaceBytes   uint64
 }
 
-// Sized returns x with its StructSize set.
+// Sized returns x with its StructSize set, and the flags of fields that are not 0.
 func (x LinearCrossEntropyOptions) Sized() LinearCrossEntropyOptions {
 	x.StructSize = uint64(unsafe.Sizeof(x))
+	if x.IgnoreIndex != 0 {
+		x.HasIgnoreIndex = 1
+	}
 	return x
 }
 

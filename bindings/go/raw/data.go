@@ -83,9 +83,12 @@ type DataLoaderOptions struct {
 	Reserved   int32
 }
 
-// Sized returns x with its StructSize set.
+// Sized returns x with its StructSize set, and the flags of fields that are not 0.
 func (x DataLoaderOptions) Sized() DataLoaderOptions {
 	x.StructSize = uint64(unsafe.Sizeof(x))
+	if x.Seed != 0 {
+		x.HasSeed = 1
+	}
 	return x
 }
 

@@ -15,8 +15,11 @@ type CrossEntropyOptions struct {
 	IgnoreIndex    int64
 }
 
-// Sized returns x with its StructSize set.
+// Sized returns x with its StructSize set, and the flags of fields that are not 0.
 func (x CrossEntropyOptions) Sized() CrossEntropyOptions {
 	x.StructSize = uint64(unsafe.Sizeof(x))
+	if x.IgnoreIndex != 0 {
+		x.HasIgnoreIndex = 1
+	}
 	return x
 }

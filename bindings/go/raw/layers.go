@@ -54,9 +54,12 @@ type EmbeddingOptions struct {
 	Reserved             int32
 }
 
-// Sized returns x with its StructSize set.
+// Sized returns x with its StructSize set, and the flags of fields that are not 0.
 func (x EmbeddingOptions) Sized() EmbeddingOptions {
 	x.StructSize = uint64(unsafe.Sizeof(x))
+	if x.PaddingIdx != 0 {
+		x.HasPaddingIdx = 1
+	}
 	return x
 }
 

@@ -39,8 +39,14 @@ type PPOptions struct {
 	LossPath                *byte
 }
 
-// Sized returns x with its StructSize set.
+// Sized returns x with its StructSize set, and the flags of fields that are not 0.
 func (x PPOptions) Sized() PPOptions {
 	x.StructSize = uint64(unsafe.Sizeof(x))
+	if x.LabelsInput != 0 {
+		x.HasLabelsInput = 1
+	}
+	if x.IgnoreIndex != 0 {
+		x.HasIgnoreIndex = 1
+	}
 	return x
 }

@@ -43,8 +43,11 @@ type ParameterOptions struct {
 	ShardDim         int32
 }
 
-// Sized returns x with its StructSize set.
+// Sized returns x with its StructSize set, and the flags of fields that are not 0.
 func (x ParameterOptions) Sized() ParameterOptions {
 	x.StructSize = uint64(unsafe.Sizeof(x))
+	if x.ShardDim != 0 {
+		x.HasShardDim = 1
+	}
 	return x
 }

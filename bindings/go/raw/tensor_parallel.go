@@ -271,9 +271,12 @@ type VocabParallelEmbeddingOptions struct {
 	WorkspaceBytes   uint64
 }
 
-// Sized returns x with its StructSize set.
+// Sized returns x with its StructSize set, and the flags of fields that are not 0.
 func (x VocabParallelEmbeddingOptions) Sized() VocabParallelEmbeddingOptions {
 	x.StructSize = uint64(unsafe.Sizeof(x))
+	if x.PaddingIdx != 0 {
+		x.HasPaddingIdx = 1
+	}
 	return x
 }
 
@@ -292,9 +295,12 @@ type ParallelCrossEntropyOptions struct {
 	WorkspaceBytes uint64
 }
 
-// Sized returns x with its StructSize set.
+// Sized returns x with its StructSize set, and the flags of fields that are not 0.
 func (x ParallelCrossEntropyOptions) Sized() ParallelCrossEntropyOptions {
 	x.StructSize = uint64(unsafe.Sizeof(x))
+	if x.IgnoreIndex != 0 {
+		x.HasIgnoreIndex = 1
+	}
 	return x
 }
 

@@ -52,9 +52,12 @@ type ShardOptions struct {
 	NumHeads   int32
 }
 
-// Sized returns x with its StructSize set.
+// Sized returns x with its StructSize set, and the flags of fields that are not 0.
 func (x ShardOptions) Sized() ShardOptions {
 	x.StructSize = uint64(unsafe.Sizeof(x))
+	if x.Dim != 0 {
+		x.HasDim = 1
+	}
 	return x
 }
 

@@ -18,8 +18,8 @@ object! {
 unsafe impl Send for Owned<DataLoader> {}
 
 impl DataLoader {
-    /// Opens files, for batches of `batch_size` samples of `sequence_length` tokens. A seed counts where it is
-    /// not 0; `has_seed` says so of 0. Collective: the world.
+    /// Opens files, for batches of `batch_size` samples of `sequence_length` tokens. Collective: the
+    /// world.
     pub fn open<P: AsRef<Path>>(
         ctx: &Context,
         paths: &[P],
@@ -34,10 +34,7 @@ impl DataLoader {
             Err(error) => return Err(ctx.world_group()?.reject("", error.message().to_string())),
         };
         let names: Vec<_> = names.iter().map(|name| name.as_ptr()).collect();
-        let mut options = options.with_size();
-        if options.seed != 0 {
-            options.has_seed = 1;
-        }
+        let options = options.with_size();
         create(|out| unsafe {
             let (ctx, paths, count) = (ctx.as_raw(), names.as_ptr(), names.len());
             sys::nxd_data_loader_create(

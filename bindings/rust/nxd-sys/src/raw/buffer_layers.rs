@@ -64,6 +64,15 @@ pub struct nxd_dropout_options_t {
 unsafe impl Versioned for nxd_dropout_options_t {
     fn with_size(mut self) -> Self {
         self.struct_size = std::mem::size_of::<Self>();
+        if self.step != 0 {
+            self.has_position = 1;
+        }
+        if self.microbatch != 0 {
+            self.has_position = 1;
+        }
+        if self.shard_dim != 0 {
+            self.has_shard_dim = 1;
+        }
         self
     }
 }
@@ -112,6 +121,9 @@ pub struct nxd_linear_cross_entropy_options_t {
 unsafe impl Versioned for nxd_linear_cross_entropy_options_t {
     fn with_size(mut self) -> Self {
         self.struct_size = std::mem::size_of::<Self>();
+        if self.ignore_index != 0 {
+            self.has_ignore_index = 1;
+        }
         self
     }
 }

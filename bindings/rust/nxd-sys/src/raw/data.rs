@@ -69,6 +69,9 @@ pub struct nxd_data_loader_options_t {
 unsafe impl Versioned for nxd_data_loader_options_t {
     fn with_size(mut self) -> Self {
         self.struct_size = std::mem::size_of::<Self>();
+        if self.seed != 0 {
+            self.has_seed = 1;
+        }
         self
     }
 }

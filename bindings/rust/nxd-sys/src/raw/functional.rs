@@ -21,6 +21,9 @@ pub struct nxd_cross_entropy_options_t {
 unsafe impl Versioned for nxd_cross_entropy_options_t {
     fn with_size(mut self) -> Self {
         self.struct_size = std::mem::size_of::<Self>();
+        if self.ignore_index != 0 {
+            self.has_ignore_index = 1;
+        }
         self
     }
 }

@@ -139,6 +139,9 @@ pub struct nxd_embedding_options_t {
 unsafe impl Versioned for nxd_embedding_options_t {
     fn with_size(mut self) -> Self {
         self.struct_size = std::mem::size_of::<Self>();
+        if self.padding_idx != 0 {
+            self.has_padding_idx = 1;
+        }
         self
     }
 }

@@ -9,7 +9,7 @@ use std::os::raw::{c_char, c_void};
 ///
 /// All bytes zero is a value of such a struct.
 pub unsafe trait Versioned: Copy {
-    /// The same with the size that this crate knows.
+    /// The same with the size that this crate knows, and the flags of fields that are not 0.
     fn with_size(self) -> Self;
 }
 

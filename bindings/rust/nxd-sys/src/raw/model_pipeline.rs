@@ -78,6 +78,12 @@ pub struct nxd_pp_options_t {
 unsafe impl Versioned for nxd_pp_options_t {
     fn with_size(mut self) -> Self {
         self.struct_size = std::mem::size_of::<Self>();
+        if self.labels_input != 0 {
+            self.has_labels_input = 1;
+        }
+        if self.ignore_index != 0 {
+            self.has_ignore_index = 1;
+        }
         self
     }
 }

@@ -112,6 +112,9 @@ pub struct nxd_parameter_options_t {
 unsafe impl Versioned for nxd_parameter_options_t {
     fn with_size(mut self) -> Self {
         self.struct_size = std::mem::size_of::<Self>();
+        if self.shard_dim != 0 {
+            self.has_shard_dim = 1;
+        }
         self
     }
 }

@@ -216,6 +216,9 @@ pub struct nxd_vocab_parallel_embedding_options_t {
 unsafe impl Versioned for nxd_vocab_parallel_embedding_options_t {
     fn with_size(mut self) -> Self {
         self.struct_size = std::mem::size_of::<Self>();
+        if self.padding_idx != 0 {
+            self.has_padding_idx = 1;
+        }
         self
     }
 }
@@ -256,6 +259,9 @@ pub struct nxd_parallel_cross_entropy_options_t {
 unsafe impl Versioned for nxd_parallel_cross_entropy_options_t {
     fn with_size(mut self) -> Self {
         self.struct_size = std::mem::size_of::<Self>();
+        if self.ignore_index != 0 {
+            self.has_ignore_index = 1;
+        }
         self
     }
 }

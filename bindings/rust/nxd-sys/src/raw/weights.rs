@@ -63,6 +63,9 @@ pub struct nxd_shard_options_t {
 unsafe impl Versioned for nxd_shard_options_t {
     fn with_size(mut self) -> Self {
         self.struct_size = std::mem::size_of::<Self>();
+        if self.dim != 0 {
+            self.has_dim = 1;
+        }
         self
     }
 }

@@ -40,7 +40,7 @@ macro_rules! options {
                 let mut raw = sys::$raw::default();
                 raw.name = name.as_ptr();
                 $(raw.$field = self.$field;)*
-                raw
+                raw.with_size()
             }
         }
     };

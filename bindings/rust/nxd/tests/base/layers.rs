@@ -46,7 +46,8 @@ fn an_mlp_of_slices() {
             let grad_hidden = down.backward(&ctx, &hidden, &numbers(ROWS * 4, 1.0))?;
             let grad_x = up.backward(&ctx, &x, &grad_hidden)?;
             let mut whole = vec![0.0; 8 * 6];
-            let rows = ShardOptions { has_dim: 1, ..Default::default() };
+            // A dimension that is not 0 counts without its flag.
+            let rows = ShardOptions { dim: -2, ..Default::default() };
             let shape = [up.out_features as i64, 6];
             let part = In::new(&up.grad_weight, &shape);
             shard_gather_full(&ctx, &part, &rows, &mut Out::new(&mut whole, &[8, 6]))?;
