@@ -31,7 +31,7 @@ suite() {
   timeout $limit "$python" -W error -X faulthandler -m unittest "$@" > "$work/$name.log" 2>&1
 }
 
-suite lifetimes test_lifetimes & lifetimes=$!
+suite lifetimes test_lifetimes test_cycles & lifetimes=$!
 suite all test_raw test_core test_errors test_machine test_checkpoint test_arguments test_arrays test_bf16 test_data test_layer_arrays test_tensor test_module test_models test_libtorch test_processes test_readme &
 all=$!
 status=0

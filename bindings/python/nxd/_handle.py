@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
@@ -33,7 +34,8 @@ class Handle:
     """An object of the library. close() or the end of a with block destroys it at once, else its
     last reference does; either way by a [local] function, which no other rank waits for.
 
-    A borrowed one, which another object owns, cannot be used once its owner is closed.
+    A borrowed one, which another object owns, cannot be used once its owner is closed. The
+    collector ends the handles in a cycle in any order, before or after a __del__ that uses them.
     """
 
     __slots__ = ("_pointer", "_owner", "__weakref__")
@@ -53,7 +55,7 @@ class Handle:
     def pointer(self) -> Any:
         """The C handle, for calls of nxd.raw."""
         pointer = self._pointer
-        if pointer is None:
+        if pointer is None or gc.is_finalized(pointer):
             raise errors.InvalidState(f"this {type(self).__name__} is closed")
         if self._owner is not None:
             self._owner.pointer  # raises when it is closed
@@ -61,7 +63,8 @@ class Handle:
 
     @property
     def closed(self) -> bool:
-        return self._pointer is None or self._owner is not None and self._owner.closed
+        return (self._pointer is None or gc.is_finalized(self._pointer)
+                or self._owner is not None and self._owner.closed)
 
     def close(self) -> None:
         """Destroys the object; closing it again does nothing."""

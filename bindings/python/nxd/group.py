@@ -51,8 +51,13 @@ class _Unattended:
 unattended = _Unattended()
 
 
+_ends: set[_End] = set()
+
+
 class _End:
-    """The end of a Work: one that was not closed goes on."""
+    """The end of a Work: one that was not closed goes on. All ends that are to come are in _ends,
+    since the collector ends the pointers of a cycle in any order: it would destroy the work, and
+    the group that the work keeps, before it comes to the Work."""
 
     __slots__ = ("work", "closed")
 
@@ -60,11 +65,16 @@ class _End:
         self.work, self.closed = work, False
 
     def close(self) -> None:
-        self.closed = True
-        ffi.release(self.work)
-
-    def __call__(self, _: Any, let_go: Any = unattended.let_go) -> None:
         if not self.closed:
+            self.closed = True
+            ffi.release(self.work)
+            _ends.discard(self)
+
+    def __call__(self, _: Any, let_go: Any = unattended.let_go,
+                 discard: Any = _ends.discard) -> None:
+        discard(self)
+        if not self.closed:
+            self.closed = True
             let_go(self.work)
 
 
@@ -81,6 +91,7 @@ class Work(Handle):
         self._end = _End(owned(pointer, core.nxd_work_destroy, kept))
         unattended.reap()
         super().__init__(pointer)
+        _ends.add(self._end)
         self.result = result
 
     def _destroyer(self) -> Any:
