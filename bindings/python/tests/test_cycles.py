@@ -83,6 +83,52 @@ for i in range(5):
 assert all(" is closed" in message for message in refused), refused
 """)
 
+    def test_what_a_callback_keeps(self):
+        """An object that its callback refers to is freed once it is closed."""
+        run_code(START.replace("nxd.core", "nxd") + """
+import weakref
+
+class Owner:
+    def __init__(self, make, end):
+        self.one = make(self.call)
+        end(self.one)
+
+    def call(self, *given):
+        pass
+
+    set = get = add = call
+
+def layer(set_on, callback):
+    linear = nxd.Linear(context, 2, 2, name="l")
+    getattr(linear.parameter("weight"), set_on)(callback)
+    return linear
+
+def optimizer(callback):
+    ddp = nxd.Ddp.over_arrays(context, {"w": np.ones(3)}, {"w": np.ones(3)})
+    return nxd.CustomOptimizer(ddp, callback)
+
+def close(one):
+    one.close()
+
+def unset(set_on, linear):
+    getattr(linear.parameter("weight"), set_on)(None)
+
+def kept(make, end):
+    alive = weakref.ref(Owner(make, end))
+    gc.collect()
+    return alive() is not None
+
+context = nxd.Context()
+context.init_model_parallel()
+makers = {"function": lambda call: nxd.Function("test::f", call, call), "optimizer": optimizer,
+          "store": lambda call: nxd.Store.custom(call.__self__)}
+for set_on in ("on_grad", "set_initializer"):
+    makers[set_on] = lambda call, way=set_on: layer(way, call)
+    assert not kept(makers[set_on], lambda one, way=set_on: unset(way, one)), set_on
+for name, make in makers.items():
+    assert not kept(make, close), name
+""")
+
 
 if __name__ == "__main__":
     unittest.main()
