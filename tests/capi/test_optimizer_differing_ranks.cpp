@@ -261,6 +261,33 @@ nxd_status_t fail_if(const nxd_update_t*, void* fails) {
   return *static_cast<const bool*>(fails) ? NXD_ERROR_USER : NXD_OK;
 }
 
+// Rules of a caller's own that keep another number of states: no file could have them all.
+void states_that_differ(void**) {
+  const TempDir directory;
+  const std::string path = directory.path() + "/state.safetensors";
+  for (const int32_t zero_stage : {0, 1}) {
+    on_ranks<int>(2, [&](nxd_context_t* ctx, int rank, int) {
+      Training training(ctx, zero_stage, rank);
+      bool fails = false;
+      const auto set_custom = [&](int32_t num_states) {
+        nxd_custom_optimizer_options_t options = NXD_CUSTOM_OPTIMIZER_OPTIONS_INIT;
+        options.update = fail_if;
+        options.user_data = &fails;
+        options.num_states = num_states;
+        nxd_optimizer_t* made = nullptr;
+        NXD_TEST_OK(nxd_optimizer_create_custom_ddp(training.ddp.get(), &options, &made));
+        training.optimizer.reset(made);
+      };
+      set_custom(1 + rank);
+      NXD_TEST_REFUSED(training.step(), NXD_ERROR_INVALID_ARGUMENT, kDigest);
+      set_custom(2);
+      NXD_TEST_OK(training.step());
+      NXD_TEST_OK(nxd_optimizer_save(training.optimizer.get(), path.c_str()));
+      return 0;
+    });
+  }
+}
+
 // An update that fails on one rank leaves its copy a step behind. The next step says so, until the
 // rank has made up for it.
 void copies_that_part(void**) {
@@ -290,6 +317,7 @@ int main() {
   const CMUnitTest tests[] = {
       cmocka_unit_test(settings_that_differ),      cmocka_unit_test(options_that_differ),
       cmocka_unit_test(one_rank_that_begins_anew), cmocka_unit_test(histories_that_differ),
-      cmocka_unit_test(histories_of_stages),       cmocka_unit_test(copies_that_part)};
+      cmocka_unit_test(histories_of_stages),       cmocka_unit_test(copies_that_part),
+      cmocka_unit_test(states_that_differ)};
   return cmocka_run_group_tests(tests, nullptr, nullptr);
 }

@@ -54,6 +54,7 @@ uint32_t rule_digest(const UpdateRule& rule, const OptimizerSettings& settings) 
   const auto add_integer = [&hash](int64_t value) { hash.add(static_cast<uint64_t>(value)); };
   hash.add(std::string_view(rule.kind()));
   add_integer(rule.bf16_update());
+  add_integer(static_cast<int64_t>(rule.states().size()));
   UpdateSpan some;
   some.learning_rate = 1;
   if (const auto form = rule.form(some, rule.defaults())) {
