@@ -237,40 +237,43 @@ void creations(void**) {
   });
 }
 
-// Brackets and backslashes are letters of a pattern as of a name: none stands for several.
+// Brackets and backslashes are letters of a pattern as of a name: none stands for several. A letter
+// of several bytes is one, whatever the locale.
 void patterns_of_letters(void**) {
   on_ranks<int>(1, [](nxd_context_t* ctx, int, int) {
-    BufferModel model({{2}, {2}, {2}}, NXD_DTYPE_F32, NXD_DTYPE_F32);
-    DLTensor *params[3], *grads[3];
-    for (size_t i = 0; i < 3; ++i) {
+    BufferModel model({{2}, {2}, {2}, {2}}, NXD_DTYPE_F32, NXD_DTYPE_F32);
+    constexpr size_t kCount = 4;
+    DLTensor *params[kCount], *grads[kCount];
+    for (size_t i = 0; i < kCount; ++i) {
       params[i] = model.params[i]->tensor();
       grads[i] = model.grads[i]->tensor();
     }
-    const char* const names[] = {"w[ab]", "wa", "w\\a"};
+    const char* const names[] = {"w[ab]", "wa", "w\\a", "\u00e9x"};
+    const char* const patterns[] = {"w[ab]", "wa", "w\\a", "?x"};
     nxd_ddp_t* made = nullptr;
-    NXD_TEST_OK(nxd_ddp_create_buffers(ctx, nullptr, names, params, grads, 3, nullptr, &made));
+    NXD_TEST_OK(nxd_ddp_create_buffers(ctx, nullptr, names, params, grads, kCount, nullptr, &made));
     const Ddp ddp(made);
     nxd_optimizer_t* handle = nullptr;
     NXD_TEST_OK(nxd_optimizer_create_sgd_ddp(made, nullptr, &handle));
     const Optimizer optimizer(handle);
     // Each pattern matches one name alone: the rate of its group is that parameter's.
-    for (size_t i = 0; i < 3; ++i) {
+    for (size_t i = 0; i < kCount; ++i) {
       int32_t group = -1;
-      NXD_TEST_OK(nxd_optimizer_add_group(handle, &names[i], 1, &group));
+      NXD_TEST_OK(nxd_optimizer_add_group(handle, &patterns[i], 1, &group));
       NXD_TEST_OK(nxd_optimizer_set_hyperparameter(handle, group, NXD_HYPERPARAMETER_LEARNING_RATE,
                                                    static_cast<double>(i + 1)));
     }
-    for (size_t i = 0; i < 3; ++i) {
+    for (size_t i = 0; i < kCount; ++i) {
       model.params[i]->set(0, 0);
       model.grads[i]->set(0, 1);
     }
     NXD_TEST_OK(nxd_optimizer_step(handle, nullptr, nullptr));
-    for (size_t i = 0; i < 3; ++i) {
+    for (size_t i = 0; i < kCount; ++i) {
       NXD_TEST_CHECK(model.params[i]->get(0) == -static_cast<double>(i + 1));
     }
     const char* const none = "w[a-c]";
     NXD_TEST_REFUSED(nxd_optimizer_add_group(handle, &none, 1, nullptr), NXD_ERROR_INVALID_ARGUMENT,
-                     "matches none of 3 parameters");
+                     "matches none of 4 parameters");
     return 0;
   });
 }

@@ -1,7 +1,5 @@
 #include "core/optim/optimizer.h"
 
-#include <fnmatch.h>
-
 #include <algorithm>
 #include <bit>
 #include <optional>
@@ -10,6 +8,7 @@
 
 #include "core/base/dtype.h"
 #include "core/base/hash.h"
+#include "core/base/name_pattern.h"
 #include "core/base/suggestions.h"
 #include "core/kernels/elementwise.h"
 #include "core/layout/random_rows.h"
@@ -33,16 +32,6 @@ std::vector<std::string> names_of(const ParameterSource& source) {
   std::vector<std::string> names;
   for (size_t i = 0; i < source.size(); ++i) names.push_back(source.info(i).name);
   return names;
-}
-
-// For fnmatch(3), in which brackets and backslashes would mean more than they say.
-std::string escaped(const std::string& pattern) {
-  std::string out;
-  for (const char c : pattern) {
-    if (c == '[' || c == '\\') out += '\\';
-    out += c;
-  }
-  return out;
 }
 
 // A digest of all that decides on an update, memory apart.
@@ -123,9 +112,8 @@ int Optimizer::add_group(const std::vector<std::string>& patterns) {
   const auto of_model = source_->names_of_model();
   std::vector<int> taken = settings_.group_of;
   for (size_t p = 0; p < patterns.size(); ++p) {
-    const std::string pattern = escaped(patterns[p]);
     const auto matches = [&](const std::string& name) {
-      return fnmatch(pattern.c_str(), name.c_str(), 0) == 0;
+      return matches_pattern(patterns[p], name);
     };
     for (size_t i = 0; i < names.size(); ++i) {
       if (matches(names[i])) taken[i] = group_count();
