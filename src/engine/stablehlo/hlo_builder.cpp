@@ -79,6 +79,19 @@ int64_t greatest_integer(at::ScalarType dtype) {
   }
 }
 
+// A float that 8 or 16 bits do not hold gives the last bits of its integer on the CPU, and the
+// nearest that they hold by a conversion of StableHLO's. The dtype that it goes through first; the
+// float's own where it goes through none.
+at::ScalarType integer_between(at::ScalarType from, at::ScalarType to) {
+  if (!at::isFloatingType(from)) return from;
+  switch (to) {
+    case at::kByte: return at::kLong;
+    case at::kChar:
+    case at::kShort: return at::kInt;
+    default: return from;
+  }
+}
+
 std::string names_of(const std::vector<HloValue>& values) {
   std::string out;
   for (const HloValue& value : values) out += (out.empty() ? "" : ", ") + value.name;
@@ -206,7 +219,13 @@ HloValue HloBuilder::convert(const HloValue& x, at::ScalarType dtype) {
   if (dtype_on_device(target_, x.dtype) == dtype_on_device(target_, dtype)) {
     return {x.name, dtype, x.sizes};
   }
-  return add("convert", {x}, dtype, x.sizes);
+  // XLA makes a choice of a product with a converted boolean, and its 0 would hide what is no
+  // number.
+  if (x.dtype == at::kBool && at::isFloatingType(dtype)) {
+    return select(x, constant(1.0, dtype, x.sizes), constant(0.0, dtype, x.sizes));
+  }
+  const at::ScalarType between = integer_between(x.dtype, dtype);
+  return add("convert", {convert(x, between)}, dtype, x.sizes);
 }
 
 HloValue HloBuilder::bits_as(const HloValue& x, at::ScalarType dtype) {
