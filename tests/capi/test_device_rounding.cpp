@@ -158,6 +158,21 @@ void exact_results_stay(void**) {
   assert_true(rounded("1", "3", moved_about) == (std::vector<double>{1, 0.5, 2, -0.25, -3, 4}));
 }
 
+// bf16's own largest number, and the one behind 1: those of f32 would be rounded off.
+void numbers_of_the_dtype_stay(void**) {
+  const auto finite = [] {
+    const Tensor x = to_bf16(of({INFINITY, -INFINITY, 1, NAN}, {4}));
+    return values(call("nan_to_num", nullptr, x.get(), nullptr, "").get());
+  };
+  const double largest = 0x1.FEp127;
+  assert_true(rounded("1", "3", finite) == (std::vector<double>{largest, -largest, 1, 0}));
+  const auto next = [] {
+    const Tensor x = to_bf16(of({1, 1}, {2})), y = to_bf16(of({2, -2}, {2}));
+    return values(call("nextafter", nullptr, x.get(), y.get(), "other").get());
+  };
+  assert_true(rounded("1", "3", next) == (std::vector<double>{1 + 0x1p-7, 1 - 0x1p-8}));
+}
+
 // Every operator of a model's step in bf16 has its form in f32: losses are those of rounding to
 // nearest but for some more noise, and ranks that have copies keep them equal.
 void models_train(void**) {
@@ -236,11 +251,9 @@ void updates_are_rounded_so_too(void**) {
 int main() {
   ::setenv("NXD_XLA_BACKEND", "replay", 1);
   const struct CMUnitTest tests[] = {
-      cmocka_unit_test(the_mean_is_the_value),
-      cmocka_unit_test(a_seed_decides_on_the_bits),
-      cmocka_unit_test(off_it_rounds_to_nearest),
-      cmocka_unit_test(exact_results_stay),
-      cmocka_unit_test(models_train),
+      cmocka_unit_test(the_mean_is_the_value),      cmocka_unit_test(a_seed_decides_on_the_bits),
+      cmocka_unit_test(off_it_rounds_to_nearest),   cmocka_unit_test(exact_results_stay),
+      cmocka_unit_test(numbers_of_the_dtype_stay),  cmocka_unit_test(models_train),
       cmocka_unit_test(updates_are_rounded_so_too),
   };
   return cmocka_run_group_tests(tests, nullptr, nullptr);

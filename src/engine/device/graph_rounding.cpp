@@ -16,6 +16,12 @@ bool gives_bf16(const at::Tensor& tensor) {
   return tensor.defined() && tensor.scalar_type() == at::kBFloat16;
 }
 
+// Their results are numbers of the dtype itself, such as its largest, which those of f32 would be
+// rounded away from.
+bool asks_for_numbers_of_dtype(const RecordedOperator& op) {
+  return op.name == "aten::nan_to_num" || op.name == "aten::nextafter";
+}
+
 bool is_dtype_argument(const c10::Argument& argument) {
   const c10::TypePtr type = argument.real_type();
   const auto* optional = type->castRaw<c10::OptionalType>();
@@ -35,7 +41,8 @@ GraphRounding::GraphRounding(uint64_t seed, uint64_t graph)
 
 bool GraphRounding::rounds(const RecordedNode& node) {
   const RecordedOperator& op = *node.call->op;
-  const bool is_computed = op.replay && !op.is_view && !op.is_effect && !op.reinterprets_memory;
+  const bool is_computed = op.replay && !op.is_view && !op.is_effect && !op.reinterprets_memory &&
+                           !asks_for_numbers_of_dtype(op);
   return is_computed && !node.inputs.empty() &&
          std::any_of(node.call->results.begin(), node.call->results.end(), gives_bf16);
 }
