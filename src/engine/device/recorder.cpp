@@ -34,6 +34,14 @@ bool resizes(std::string_view name) {
   return name == "aten::resize_" || name == "aten::resize_as_" || name == "aten::set_";
 }
 
+// aten::add_ writes what aten::add gives, and aten::__ilshift__ what aten::__lshift__ does. Empty
+// for operators that write nothing in place.
+std::string counterpart_of(const std::string& name) {
+  static constexpr std::string_view kSpecial = "aten::__i";
+  if (name.starts_with(kSpecial)) return "aten::__" + name.substr(kSpecial.size());
+  return name.back() == '_' && !resizes(name) ? name.substr(0, name.size() - 1) : "";
+}
+
 // A tensor on the CPU among the arguments is copied when the call is recorded: the host may write
 // to it before the graph runs.
 DeviceValuePtr uploaded(const at::Tensor& tensor) {
@@ -403,11 +411,11 @@ HostTensorScope::~HostTensorScope() { takes_host_tensors = outer_; }
 
 RecordedWrite::RecordedWrite(const c10::OperatorHandle& op, const Stack& arguments)
     : outer_(std::exchange(current_write, this)) {
-  const std::string& name = op.operator_name().name;
-  if (name.back() != '_' || resizes(name)) return;
+  const std::string counterpart = counterpart_of(op.operator_name().name);
+  if (counterpart.empty()) return;
   const c10::IValue& argument = arguments.at(0);
   if (!argument.isTensor() || !is_recorded(argument.toTensor())) return;
-  counterpart_ = name.substr(0, name.size() - 1);
+  counterpart_ = counterpart;
   sizes_ = argument.toTensor().sizes().vec();
   // Sums of one tensor and their like are computed in its dtype.
   if (!op.schema().argumentIndexWithName("dtype")) dtype_ = argument.toTensor().scalar_type();

@@ -388,6 +388,10 @@ void test_writes_of_other_shapes_are_rejected(void**) {
   sum.set_tensor("other", &other);
   sum.set_tensor("out", &first);
   assert_true(says(message_of([&] { sum.run(); }), "doesn't match the broadcast shape [2, 3]"));
+  const Tensor counts = at::ones({3}, at::kLong).to(kXla), more = base.to(at::kLong);
+  OpCall shift = call("__ilshift__", "Tensor", counts);
+  shift.set_tensor("other", &more);
+  assert_true(says(message_of([&] { shift.run(); }), "doesn't match the broadcast shape [2, 3]"));
   const Tensor rows = at::zeros({3}).to(kXla);
   OpCall own = call("add", "out", rows);
   own.set_tensor("other", &other);
