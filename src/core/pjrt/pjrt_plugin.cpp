@@ -49,6 +49,13 @@ void check_pjrt_version(const std::string& path, const pjrt_abi::Api& api) {
   }
 }
 
+// XLA's plug-in for the CPU has no code of its own for memory that a program lacks when it runs.
+nxd_status_t status_of(int code, const std::string& message) {
+  const bool lacks_memory =
+      code == pjrt_abi::kInternal && message.find("Out of memory allocating") != std::string::npos;
+  return lacks_memory ? NXD_ERROR_OUT_OF_MEMORY : status_of_pjrt_code(code);
+}
+
 }  // namespace
 
 nxd_status_t status_of_pjrt_code(int code) noexcept {
@@ -157,10 +164,9 @@ Error PjrtPlugin::taken(pjrt_abi::Error* error, const char* action) const {
     release(Slot::kErrorDestroy, second);
     code.code = pjrt_abi::kUnknown;
   }
-  Error result(status_of_pjrt_code(code.code),
-               nxd::text("PJRT: ", action, ": ",
-                         message.message ? std::string(message.message, message.message_size)
-                                         : std::string("no message")));
+  const std::string said = message.message ? std::string(message.message, message.message_size)
+                                           : std::string("no message");
+  Error result(status_of(code.code, said), nxd::text("PJRT: ", action, ": ", said));
   auto destroy = make_args<pjrt_abi::ObjectArgs>();
   destroy.object = error;
   invoke(Slot::kErrorDestroy, &destroy, action);

@@ -103,10 +103,11 @@ void fails_with_programs(void**) {
     int code;
     nxd_status_t status;
   } codes[] = {
-      {1, NXD_ERROR_INTERNAL},   {2, NXD_ERROR_INTERNAL},      {3, NXD_ERROR_INVALID_ARGUMENT},
-      {4, NXD_ERROR_TIMEOUT},    {8, NXD_ERROR_OUT_OF_MEMORY}, {9, NXD_ERROR_INVALID_STATE},
-      {10, NXD_ERROR_ABORTED},   {12, NXD_ERROR_UNSUPPORTED},  {13, NXD_ERROR_INTERNAL},
-      {14, NXD_ERROR_PEER_LOST}, {15, NXD_ERROR_CORRUPT},      {99, NXD_ERROR_INTERNAL}};
+      {1, NXD_ERROR_INTERNAL},        {2, NXD_ERROR_INTERNAL},      {3, NXD_ERROR_INVALID_ARGUMENT},
+      {4, NXD_ERROR_TIMEOUT},         {8, NXD_ERROR_OUT_OF_MEMORY}, {9, NXD_ERROR_INVALID_STATE},
+      {10, NXD_ERROR_ABORTED},        {12, NXD_ERROR_UNSUPPORTED},  {13, NXD_ERROR_INTERNAL},
+      {14, NXD_ERROR_PEER_LOST},      {15, NXD_ERROR_CORRUPT},      {99, NXD_ERROR_INTERNAL},
+      {1013, NXD_ERROR_OUT_OF_MEMORY}};
   for (const auto& row : codes) {
     const std::string code = std::to_string(row.code);
     expect_error(row.status, "PJRT: compile: fake error of compile",
