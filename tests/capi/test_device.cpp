@@ -5,6 +5,7 @@
 
 #include "support/device.h"
 #include "support/pjrt.h"
+#include "support/sanitized.h"
 #include "support/tensor.h"
 
 #include "support/check.h"
@@ -229,6 +230,21 @@ void test_a_rank_with_a_node_more(void**) {
   }
 }
 
+// More than a process can address: the step says so, and names the operator where it is replayed.
+void test_a_step_without_memory(void**) {
+  if (kSanitized) return;  // its allocator ends the process
+  const Tensor x = moved(wave({4}, NXD_DTYPE_F32, 1), NXD_DEVICE_XLA);
+  {
+    const Tensor large =
+        op("repeat", {{"self", x}, {"repeats", std::vector<int64_t>{int64_t{1} << 45}}});
+    assert_int_equal(nxd_mark_step(1), NXD_ERROR_OUT_OF_MEMORY);
+    const std::string message = nxd_last_error();
+    assert_true(message.find("aten::repeat(f32[4], ") != std::string::npos ||
+                message.find("Out of memory allocating") != std::string::npos);
+  }
+  assert_true(std::isfinite(op("sum", {{"self", x}}).item()));
+}
+
 void test_bad_calls(void**) {
   const Tensor x = moved(wave({2}, NXD_DTYPE_F32, 1), NXD_DEVICE_XLA);
   Tensor out;
@@ -275,6 +291,7 @@ int main() {
       cmocka_unit_test(test_closures_that_fail),
       cmocka_unit_test(test_a_cut_step_has_its_largest_graph),
       cmocka_unit_test(test_a_rank_with_a_node_more),
+      cmocka_unit_test(test_a_step_without_memory),
       cmocka_unit_test(test_bad_calls),
   };
   return cmocka_run_group_tests(tests, nullptr, nullptr);

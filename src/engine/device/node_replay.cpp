@@ -42,6 +42,10 @@ void check_like_recorded(const RecordedNode& node, const at::Tensor& result, siz
                  " was recorded");
 }
 
+std::string place_of(const RecordedNode& node, size_t index) {
+  return text("in node ", index, " of a recorded graph: ", call_text(node));
+}
+
 }  // namespace
 
 std::vector<at::Tensor> call_operator(const RecordedNode& node, torch::jit::Stack stack,
@@ -79,8 +83,14 @@ std::vector<at::Tensor> replay_node(const RecordedNode& node, size_t index,
     for (size_t k = 0; k < results.size(); ++k) check_like_recorded(node, results[k], k);
     return results;
   } catch (c10::Error& error) {
-    error.add_context(text("in node ", index, " of a recorded graph: ", call_text(node)));
+    error.add_context(place_of(node, index));
     throw;
+  } catch (...) {
+    const Error error = Error::current();
+    // The library's own functions name themselves, but the memory that they lack does not.
+    if (node.function && error.status() != NXD_ERROR_OUT_OF_MEMORY) throw;
+    throw Error(error.status(), text(error.what(), " (", place_of(node, index), ")"),
+                error.context());
   }
 }
 
