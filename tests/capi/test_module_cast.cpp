@@ -121,6 +121,60 @@ void without_parameters(void**) {
   });
 }
 
+// One child of a model that is cast alone, as norms of a BF16 model to F32: kernels that read the
+// weight in the dtype of the activations would find other numbers in it, and memory behind its end.
+void norms_of_another_dtype(void**) {
+  on_ranks<int>({}, 7, [&](nxd_context_t* ctx) {
+    const Module model = create_model(ctx, oracle().config, {});
+    const double loss = run_backward(model.get(), oracle());
+    const std::vector<Tensor> inputs = oracle().inputs();
+    for (const char* const name : {"model.layers.0.input_layernorm",
+                                   "model.layers.0.post_attention_layernorm", "model.norm"}) {
+      nxd_module_t* norm = nullptr;
+      NXD_TEST_OK(nxd_module_find_module(model.get(), name, &norm));
+      const std::pair<nxd_dtype_t, const char*> casts[] = {
+          {NXD_DTYPE_BF16, "RMSNorm: input: expected dtype BFloat16, that of the weight"},
+          {NXD_DTYPE_F64, "RMSNorm: input: expected dtype Double, that of the weight"}};
+      for (const auto& [dtype, message] : casts) {
+        NXD_TEST_OK(nxd_module_cast(norm, dtype));
+        nxd_tensor_t* out = nullptr;
+        NXD_TEST_REFUSED(
+            nxd_module_forward(model.get(), handles(inputs).data(), inputs.size(), &out, 1),
+            NXD_ERROR_INVALID_ARGUMENT, message);
+      }
+      NXD_TEST_OK(nxd_module_cast(norm, NXD_DTYPE_F32));
+      NXD_TEST_CHECK(run_backward(model.get(), oracle()) == loss);
+    }
+    return 0;
+  });
+}
+
+// A weight that is cast by way of another module that it is tied to.
+void norms_with_tied_weights(void**) {
+  on_ranks<int>({}, 7, [&](nxd_context_t* ctx) {
+    for (const auto create : {nxd_layer_create_layer_norm, nxd_layer_create_rms_norm}) {
+      nxd_module_t* children[2] = {};
+      for (nxd_module_t*& child : children) NXD_TEST_OK(create(ctx, 8, nullptr, &child));
+      const Module first(children[0]), second(children[1]);
+      nxd_module_t* made = nullptr;
+      NXD_TEST_OK(nxd_module_create_sequential(ctx, children, 2, &made));
+      const Module both(made);
+      NXD_TEST_OK(nxd_module_tie(made, "0.weight", "1.weight"));
+      NXD_TEST_OK(nxd_module_cast(first.get(), NXD_DTYPE_BF16));
+      const int64_t shape[] = {3, 8};
+      nxd_tensor_t *x = nullptr, *y = nullptr;
+      NXD_TEST_OK(nxd_tensor_create(shape, 2, NXD_DTYPE_F32, NXD_DEVICE_CPU, &x));
+      const Tensor input(x);
+      NXD_TEST_REFUSED(nxd_module_forward(second.get(), &x, 1, &y, 1), NXD_ERROR_INVALID_ARGUMENT,
+                       "input: expected dtype BFloat16, that of the weight, got Float");
+      NXD_TEST_OK(nxd_module_cast(made, NXD_DTYPE_F32));
+      NXD_TEST_OK(nxd_module_forward(second.get(), &x, 1, &y, 1));
+      const Tensor output(y);
+    }
+    return 0;
+  });
+}
+
 void bad_calls(void**) {
   const nxd_status_t bad = NXD_ERROR_INVALID_ARGUMENT, state = NXD_ERROR_INVALID_STATE;
   on_ranks<int>({}, 7, [&](nxd_context_t* ctx) {
@@ -196,9 +250,14 @@ void between_forward_and_backward(void**) {
 
 int main() {
   const CMUnitTest tests[] = {
-      cmocka_unit_test(as_made_so),      cmocka_unit_test(before_there_are_values),
-      cmocka_unit_test(attributes_stay), cmocka_unit_test(without_parameters),
-      cmocka_unit_test(bad_calls),       cmocka_unit_test(between_forward_and_backward),
+      cmocka_unit_test(as_made_so),
+      cmocka_unit_test(before_there_are_values),
+      cmocka_unit_test(attributes_stay),
+      cmocka_unit_test(without_parameters),
+      cmocka_unit_test(bad_calls),
+      cmocka_unit_test(between_forward_and_backward),
+      cmocka_unit_test(norms_of_another_dtype),
+      cmocka_unit_test(norms_with_tied_weights),
   };
   return cmocka_run_group_tests(tests, nullptr, nullptr);
 }

@@ -9,6 +9,19 @@
 #include "engine/ops/compute.h"
 
 namespace nxd {
+namespace {
+
+// By the value itself: one that is tied is cast and moved with other modules, too.
+void check_parameter(const std::string& layer, const std::string& name, const at::Tensor& value,
+                     const at::Tensor& x) {
+  check_argument(takes_input(value.scalar_type(), x.scalar_type()), layer,
+                 ": input: expected dtype ", c10::toString(value.scalar_type()), ", that of the ",
+                 name, ", got ", c10::toString(x.scalar_type()));
+  check_argument(on_same_device(value, x), layer, ": input: expected device ", value.device(),
+                 ", where the parameters are, got ", x.device());
+}
+
+}  // namespace
 
 Norm::Norm(const LayerContext& at, const char* class_name, int64_t size, const NormOptions& options,
            bool has_bias)
@@ -32,8 +45,13 @@ void Norm::check_inputs(const Tensors& inputs, size_t n_outputs) const {
   const at::Tensor& x = inputs[0];
   check_argument(x.dim() >= 1 && x.size(-1) == size_, class_name(), ": input: expected ", size_,
                  " features in the last dimension, got shape ", x.sizes());
-  check_argument(takes_input(dtype_, x.scalar_type()), class_name(), ": input: expected dtype ",
-                 c10::toString(dtype_), ", got ", c10::toString(x.scalar_type()));
+  if (parameters().empty()) {
+    check_argument(takes_input(dtype_, x.scalar_type()), class_name(), ": input: expected dtype ",
+                   c10::toString(dtype_), ", got ", c10::toString(x.scalar_type()));
+  }
+  for (const auto& [name, parameter] : parameters()) {
+    check_parameter(class_name(), name, parameter->tensor(), x);
+  }
   const at::Tensor added = residual(inputs);
   if (!added.defined()) return;
   check_argument(on_same_device(added, x), class_name(), ": residual: expected device ", x.device(),

@@ -16,6 +16,9 @@ class Norm : public Module {
   int64_t size() const { return size_; }
   double eps() const { return eps_; }
   at::Tensor weight() const { return parameter_value("weight"); }
+  // Checks x and optionally a residual against one another and the parameters, which the kernels
+  // read as one dtype.
+  void check_inputs(const Tensors& inputs, size_t n_outputs) const;
   // One without parameters takes inputs of that dtype, too.
   void parameters_were_cast(at::ScalarType dtype) override { dtype_ = dtype; }
 
@@ -24,8 +27,6 @@ class Norm : public Module {
        bool has_bias);
 
   at::Tensor bias() const { return parameter_value("bias"); }
-  // x and optionally a residual.
-  void check_inputs(const Tensors& inputs, size_t n_outputs) const;
   // The residual among the inputs, undefined when there is none.
   static at::Tensor residual(const Tensors& inputs);
   // {sum, norm of the sum} as the outputs that were asked for.
@@ -34,7 +35,7 @@ class Norm : public Module {
  private:
   int64_t size_;
   double eps_;
-  at::ScalarType dtype_;
+  at::ScalarType dtype_;  // of inputs where there are no parameters
 };
 
 class LayerNorm : public Norm {

@@ -17,6 +17,7 @@ NormOptions norm_of(const LlamaConfig& config) { return {.eps = norm_eps(config.
 std::pair<at::Tensor, at::Tensor> add_norm(const RmsNorm& norm, const at::Tensor& x,
                                            const at::Tensor& residual) {
   norm.check_parameters({x});
+  norm.check_inputs({x, residual}, 2);
   return add_rms_norm(*norm.context(), x, residual, norm.weight(), norm.eps());
 }
 
