@@ -246,6 +246,38 @@ void between_forward_and_backward(void**) {
   });
 }
 
+// The second run of a forward finds its layers as they are cast, whatever they go by.
+void between_forward_and_recomputation(void**) {
+  on_ranks<int>({}, 7, [&](nxd_context_t* ctx) {
+    nxd_norm_options_t plain = NXD_NORM_OPTIONS_INIT;
+    plain.affine = NXD_TOGGLE_OFF;
+    for (const nxd_norm_options_t* const options :
+         {static_cast<nxd_norm_options_t*>(nullptr), &plain}) {
+      nxd_module_t* children[2] = {};
+      NXD_TEST_OK(nxd_layer_create_layer_norm(ctx, 4, options, &children[0]));
+      NXD_TEST_OK(nxd_layer_create_linear(ctx, 4, 3, nullptr, &children[1]));
+      const Module norm(children[0]), linear(children[1]);
+      nxd_module_t* made = nullptr;
+      NXD_TEST_OK(nxd_module_create_sequential(ctx, children, 2, &made));
+      const Module block(made);
+      const char* const all[] = {"Sequential"};
+      NXD_TEST_OK(nxd_apply_checkpoint(made, all, 1, 1));
+      const int64_t shape[] = {2, 4};
+      nxd_tensor_t *x = nullptr, *y = nullptr, *loss = nullptr;
+      NXD_TEST_OK(nxd_tensor_create(shape, 2, NXD_DTYPE_F32, NXD_DEVICE_CPU, &x));
+      const Tensor input(x);
+      NXD_TEST_OK(nxd_module_forward(made, &x, 1, &y, 1));
+      const Tensor output(y);
+      NXD_TEST_OK(nxd_op_call("sum", "", &y, 1, &loss, 1));
+      const Tensor sum(loss);
+      NXD_TEST_OK(nxd_module_cast(made, NXD_DTYPE_BF16));
+      NXD_TEST_REFUSED(nxd_backward(&loss, nullptr, 1, 0), NXD_ERROR_INVALID_STATE,
+                       "was cast since");
+    }
+    return 0;
+  });
+}
+
 }  // namespace
 
 int main() {
@@ -258,6 +290,7 @@ int main() {
       cmocka_unit_test(between_forward_and_backward),
       cmocka_unit_test(norms_of_another_dtype),
       cmocka_unit_test(norms_with_tied_weights),
+      cmocka_unit_test(between_forward_and_recomputation),
   };
   return cmocka_run_group_tests(tests, nullptr, nullptr);
 }

@@ -298,6 +298,10 @@ void RecomputedCall::check_unchanged() const {
   }
   for (const OwnParameter& own : parameters_) {
     check(own.value, own.version, "parameter ", own.named.name);
+    check_state(
+        own.named.parameter->tensor().scalar_type() == own.value.scalar_type(),
+        module_->class_name(), ": parameter ", own.named.name,
+        " was cast since the call began, which a module that is recomputed needs as it was");
   }
 }
 
