@@ -13,6 +13,7 @@
 #include "engine/ops/autocast.h"
 #include "engine/ops/collectives.h"
 #include "engine/ops/compute.h"
+#include "engine/tensor/call_tracer.h"
 #include "engine/tensor/dtype_map.h"
 #include "engine/tensor/pooled_tensor.h"
 
@@ -171,6 +172,22 @@ struct FusedAttention : torch::autograd::Function<FusedAttention> {
   }
 };
 
+// Where a query does not see a key. Undefined for shapes alone, which it does not change: libtorch
+// 1.13 lacks the operators there.
+at::Tensor hidden_scores(const AttentionArgs& args, const at::Tensor& q, int64_t n_keys) {
+  if (q.is_meta() && !is_tracing()) return {};
+  const int64_t n_queries = dims_of(args.layout, q).sequence;
+  at::Tensor keep =
+      at::ones({n_queries, n_keys}, q.options().dtype(at::kBool).requires_grad(false));
+  if (args.causal) keep = keep.tril(n_keys - n_queries);
+  if (args.window > 0) keep = keep.triu(n_keys - n_queries - args.window + 1);
+  keep = keep.unsqueeze(0).unsqueeze(0);
+  if (args.key_mask.defined()) {
+    keep = keep.logical_and(args.key_mask.to(at::kBool).unsqueeze(1).unsqueeze(1));
+  }
+  return keep.logical_not();
+}
+
 at::Tensor reference_attention(const AttentionArgs& args, const at::Tensor& q, const at::Tensor& k,
                                const at::Tensor& v) {
   // [batch, heads, sequence, head_dim]
@@ -190,19 +207,13 @@ at::Tensor reference_attention(const AttentionArgs& args, const at::Tensor& q, c
   const at::Tensor keys = repeated(by_head(k)), values = repeated(by_head(v));
   const at::ScalarType wide = partial_sum_dtype(q.scalar_type());
   at::Tensor scores = at::matmul(by_head(q).to(wide), keys.to(wide).transpose(2, 3)) * args.scale;
-  const int64_t n_queries = scores.size(2), n_keys = scores.size(3);
-  at::Tensor keep =
-      at::ones({n_queries, n_keys}, q.options().dtype(at::kBool).requires_grad(false));
-  if (args.causal) keep = keep.tril(n_keys - n_queries);
-  if (args.window > 0) keep = keep.triu(n_keys - n_queries - args.window + 1);
-  keep = keep.unsqueeze(0).unsqueeze(0);
-  if (args.key_mask.defined()) {
-    keep = keep.logical_and(args.key_mask.to(at::kBool).unsqueeze(1).unsqueeze(1));
-  }
   // A query that sees no key gives zero, not the mean of what it must not see.
-  const at::Tensor hidden = keep.logical_not();
-  scores = scores.masked_fill(hidden, std::numeric_limits<float>::lowest());
-  at::Tensor weights = at::softmax(scores, -1).masked_fill(hidden, 0);
+  const at::Tensor hidden = hidden_scores(args, q, scores.size(3));
+  if (hidden.defined()) {
+    scores = scores.masked_fill(hidden, std::numeric_limits<float>::lowest());
+  }
+  at::Tensor weights = at::softmax(scores, -1);
+  if (hidden.defined()) weights = weights.masked_fill(hidden, 0);
   if (args.dropout) weights = weights * args.dropout->factors();
   const at::Tensor out = at::matmul(weights, values.to(wide)).to(q.scalar_type());
   return args.layout == SequenceLayout::kBatchFirst ? out.permute({0, 2, 1, 3})

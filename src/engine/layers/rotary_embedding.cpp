@@ -6,6 +6,7 @@
 
 #include "core/base/hash.h"
 #include "engine/device/device_tensor.h"
+#include "engine/tensor/call_tracer.h"
 
 namespace nxd {
 
@@ -32,8 +33,9 @@ uint32_t RotaryTables::options_digest() const {
 
 const RotaryTables::Tables& RotaryTables::get(int64_t sequence, const at::Tensor& consumer) {
   const at::ScalarType dtype = consumer.scalar_type() == at::kDouble ? at::kDouble : at::kFloat;
-  // A trace has no values to compute with, and the tables keep theirs.
-  const at::Device device = is_recorded(consumer) ? consumer.device() : at::Device(at::kCPU);
+  // A trace has no values to compute with, and the tables keep theirs. Shapes alone go with shapes.
+  const bool is_there = is_recorded(consumer) || (consumer.is_meta() && !is_tracing());
+  const at::Device device = is_there ? consumer.device() : at::Device(at::kCPU);
   if (sequence == sequence_ && dtype == dtype_ && device == device_) return tables_;
   const RopeTable frequencies = rope_frequencies(options_, head_dim_, sequence);
   CosSin values = cos_sin(frequencies, 0, sequence);
