@@ -122,6 +122,16 @@ void values_after_shapes(nxd_context_t* ctx, int, int, void*) {
   NXD_TEST_CHECK(max_difference(seen({x}), fresh({x})) == 0);
 }
 
+// A parameter takes no value from what has none.
+void values_of_shapes(nxd_context_t* ctx, int, int, void*) {
+  Module norm;
+  NXD_TEST_OK(nxd_layer_create_rms_norm(ctx, 8, nullptr, norm.out()));
+  nxd_parameter_t* weight = norm.parameters()[0].second;
+  NXD_TEST_REFUSED(nxd_parameter_set_full(weight, without_values({8}, kF32).get()),
+                   NXD_ERROR_INVALID_ARGUMENT, "parameter weight: expected a whole with values");
+  NXD_TEST_CHECK(max_abs(values(whole(weight))) == 1);
+}
+
 // Logits of a whole model.
 void models(nxd_context_t* ctx, int, int size, void*) {
   const char* const configs[] = {
@@ -152,8 +162,8 @@ void on_ranks(void**) {
 }  // namespace
 
 int main() {
-  const CMUnitTest tests[] = {cmocka_unit_test(on_ranks<layers>),
-                              cmocka_unit_test(on_ranks<values_after_shapes>),
-                              cmocka_unit_test(on_ranks<models>)};
+  const CMUnitTest tests[] = {
+      cmocka_unit_test(on_ranks<layers>), cmocka_unit_test(on_ranks<values_after_shapes>),
+      cmocka_unit_test(on_ranks<values_of_shapes>), cmocka_unit_test(on_ranks<models>)};
   return cmocka_run_group_tests(tests, nullptr, nullptr);
 }

@@ -253,6 +253,8 @@ void Parameter::set_value(at::Tensor value) {
 }
 
 void Parameter::set_full(const at::Tensor& full) {
+  check_argument(!full.is_meta(), "parameter ", canonical_name_,
+                 ": expected a whole with values, got one on the meta device");
   const at::NoGradGuard no_grad;
   const at::Tensor own = slice_of(full).to(at::kCPU);
   if (tensor().is_cpu()) {
