@@ -196,12 +196,39 @@ void values_alone(void**) {
       nullptr);
 }
 
+// Heads whose features no integer counts.
+void uncountable_features(void**) {
+  nxd_test_run_ranks(
+      1, 1,
+      [](nxd_context_t* ctx, int, int, void*) {
+        nxd_qkv_options_t options = NXD_QKV_OPTIONS_INIT;
+        options.device = NXD_DEVICE_META;
+        options.head_dim = int64_t{1} << 30;
+        const int64_t heads = int64_t{1} << 40;
+        for (const nxd_qkv_fusion_t fusion : {NXD_QKV_SEPARATE, NXD_QKV_BY_PART, NXD_QKV_BY_HEAD}) {
+          options.fusion = fusion;
+          nxd_module_t* out = nullptr;
+          NXD_TEST_REFUSED(nxd_layer_create_qkv_linear(ctx, kHidden, heads, &options, &out),
+                           NXD_ERROR_INVALID_ARGUMENT, "num_heads, head_dim: 1099511627776 heads");
+          NXD_TEST_CHECK(out == nullptr);
+        }
+        nxd_attention_options_t attention = NXD_ATTENTION_OPTIONS_INIT;
+        attention.device = NXD_DEVICE_META;
+        attention.head_dim = options.head_dim;
+        nxd_module_t* out = nullptr;
+        NXD_TEST_REFUSED(nxd_layer_create_attention(ctx, kHidden, heads, &attention, &out),
+                         NXD_ERROR_INVALID_ARGUMENT, "num_heads, head_dim: 1099511627776 heads");
+      },
+      nullptr);
+}
+
 }  // namespace
 
 int main() {
   const CMUnitTest tests[] = {
-      cmocka_unit_test(separate),       cmocka_unit_test(by_part),      cmocka_unit_test(by_head),
-      cmocka_unit_test(initial_values), cmocka_unit_test(values_alone),
+      cmocka_unit_test(separate),     cmocka_unit_test(by_part),
+      cmocka_unit_test(by_head),      cmocka_unit_test(initial_values),
+      cmocka_unit_test(values_alone), cmocka_unit_test(uncountable_features),
   };
   return cmocka_run_group_tests_name("layers_qkv", tests, nullptr, nullptr);
 }

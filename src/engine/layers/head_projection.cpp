@@ -19,6 +19,12 @@ HeadSizes HeadSizes::make(const ProcessGroup& group, int64_t hidden, int64_t hea
                  "head_dim: expected a positive number, or 0 and a hidden size (", hidden,
                  ") that divides by ", heads, " heads, got ", head_dim);
   if (head_dim == 0) sizes.head_dim = hidden / heads;
+  int64_t features = 0;  // a fused weight has those of queries, keys and values
+  check_argument(!__builtin_mul_overflow(sizes.kv_heads, 2, &features) &&
+                     !__builtin_add_overflow(features, heads, &features) &&
+                     !__builtin_mul_overflow(features, sizes.head_dim, &features),
+                 "num_heads, head_dim: ", heads, " heads of ", sizes.head_dim, " features, with ",
+                 sizes.kv_heads, " key heads, are beyond INT64_MAX");
   const int size = group.size(), rank = group.rank();
   const int64_t fewest = fewest_heads(sizes.kv_heads, size);
   check_argument(heads >= fewest, "num_heads: expected at least ", fewest, " with ", sizes.kv_heads,
