@@ -235,13 +235,44 @@ void kaiming_uniform(void**) {
   assert_int_equal(seen.size(), 4);
 }
 
+// Ranks have parts of a dimension of the ids, however the table is split and on any number of
+// ranks; what fails otherwise says no more than that.
+void scattered_dimensions(nxd_context_t* ctx, int, int size, void*) {
+  for (const int32_t columns : {0, 1}) {
+    const auto refused = [&](int32_t dim, const std::vector<int64_t>& shape, const char* part) {
+      nxd_embedding_options_t options = NXD_EMBEDDING_OPTIONS_INIT;
+      options.shard_across_embedding = columns;
+      options.sequence_parallel = 1;
+      options.sequence_dim = dim;
+      Module table;
+      NXD_TEST_OK(nxd_layer_create_parallel_embedding(ctx, 8, 4, &options, table.out()));
+      const Tensor ids =
+          from_ints(std::vector<int64_t>(static_cast<size_t>(shape[0] * shape[1])), shape);
+      nxd_tensor_t *in = ids.get(), *out = nullptr;
+      NXD_TEST_REFUSED(nxd_module_forward(table.get(), &in, 1, &out, 1), NXD_ERROR_INVALID_ARGUMENT,
+                       part);
+      char message[512];
+      nxd_last_error_copy(message, sizeof message);
+      NXD_TEST_CHECK(!std::strstr(message, "a key is"));
+    };
+    for (const int32_t features : {2, -1}) {
+      refused(features, {2, 4}, "sequence_dim: expected a dimension of the ids, which have 2, got");
+    }
+    if (size > 1) refused(0, {1, 4}, "dimension 0 of size 1 does not divide by the 2 ranks");
+  }
+}
+
+void embedding_sequence_dim(void**) {
+  for (const int size : {1, 2}) nxd_test_run_ranks(size, size, scattered_dimensions, nullptr);
+}
+
 }  // namespace
 
 int main() {
   const CMUnitTest tests[] = {
       cmocka_unit_test(strided_columns), cmocka_unit_test(strided_rows),
       cmocka_unit_test(skip_bias_add),   cmocka_unit_test(reduce_output),
-      cmocka_unit_test(kaiming_uniform),
+      cmocka_unit_test(kaiming_uniform), cmocka_unit_test(embedding_sequence_dim),
   };
   return cmocka_run_group_tests(tests, nullptr, nullptr);
 }

@@ -210,6 +210,17 @@ struct Lookup : torch::autograd::Function<Lookup> {
   }
 };
 
+// The dimension of the output that ranks have parts of; fails on all ranks where it has no parts.
+int64_t scattered_dim(ProcessGroup& group, const at::Tensor& ids, int64_t given) {
+  constexpr const char* kScatter = "reduce_scatter";
+  const int64_t dim = check_dim(group, kScatter, ids.unsqueeze(-1), given);
+  check_with_group(group, dim < ids.dim(), "ParallelEmbedding",
+                   "sequence_dim: expected a dimension of the ids, which have ", ids.dim(),
+                   ", got ", given);
+  check_divides(group, kScatter, ids.size(dim), dim);
+  return dim;
+}
+
 }  // namespace
 
 ParallelEmbedding::ParallelEmbedding(const LayerContext& at, int64_t num_embeddings,
@@ -253,16 +264,14 @@ Module::Tensors ParallelEmbedding::forward(const Tensors& inputs, size_t n_outpu
   plan->group = group_;
   plan->fused = use_fused(*context(), table);
   plan->padding_idx = padding_idx_;
+  if (sequence_parallel_) plan->dim = scattered_dim(*group_, ids, sequence_dim_);
   if (shard_columns_) {
     const at::Tensor y = with_key_of("the ids", [&] {
       return gather_from_region(group_, Lookup::apply(ids, table, plan), -1, key_of(*group_, ids));
     });
-    return {sequence_parallel_ ? scatter_to_region(group_, y, sequence_dim_) : y};
+    return {sequence_parallel_ ? scatter_to_region(group_, y, plan->dim) : y};
   }
   plan->first = table.size(0) * group_->rank();
-  if (sequence_parallel_) {
-    plan->dim = check_dim(*group_, "reduce_scatter", ids.unsqueeze(-1), sequence_dim_);
-  }
   if (group_->size() > 1) {
     plan->sum = sequence_parallel_ ? EmbeddingPlan::Sum::kScattered : EmbeddingPlan::Sum::kRanks;
     plan->key = key_of(*group_, ids);
