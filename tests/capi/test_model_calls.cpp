@@ -176,6 +176,34 @@ void bad_inputs(void**) {
   }
 }
 
+// A part that is called alone has no rows for positions that the model lacks; padding is none.
+void too_long_for_a_part(void**) {
+  const struct {
+    const char *model, *field, *part;
+  } families[] = {{"gpt2_tiny", "n_positions", "transformer"},
+                  {"bert_tiny", "max_position_embeddings", "bert"}};
+  for (const auto& family : families) {
+    json config = json::parse(ModelOracle(family.model).config);
+    config[family.field] = 5;
+    for (const int64_t most : {5, 6}) {
+      const Layout layout{2, most == 6};
+      on_ranks<int>(layout, 0, [&](nxd_context_t* ctx) {
+        const Module model = create_model(ctx, config.dump(), layout);
+        nxd_module_t* part = nullptr;
+        NXD_TEST_OK(nxd_module_find_module(model.get(), family.part, &part));
+        const std::vector<int64_t> ones(8, 1);
+        const Tensor more = make_i64(ones, {1, 8});
+        refused_forward(part, {more.get()}, 1, "expected at most 5 positions, got 8");
+        const Tensor ids = make_i64(std::vector<int64_t>(most, 1), {1, most});
+        nxd_tensor_t *input = ids.get(), *out = nullptr;
+        NXD_TEST_OK(nxd_module_forward(part, &input, 1, &out, 1));
+        nxd_tensor_destroy(out);
+        return 0;
+      });
+    }
+  }
+}
+
 // Numbers of inputs and outputs that one rank alone has wrong.
 void bad_numbers_of_one_rank(void**) {
   for (const char* name : {"llama_tiny", "gpt2_tiny", "bert_tiny"}) {
@@ -305,6 +333,7 @@ int main() {
       cmocka_unit_test(without_layout),
       cmocka_unit_test(unreduced_axes),
       cmocka_unit_test(bad_inputs),
+      cmocka_unit_test(too_long_for_a_part),
       cmocka_unit_test(nothing_to_predict),
       cmocka_unit_test(key_mask),
       cmocka_unit_test(interrupted_making),

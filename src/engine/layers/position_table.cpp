@@ -2,6 +2,9 @@
 
 #include <ATen/ATen.h>
 
+#include "core/base/round_up.h"
+#include "engine/ops/collectives.h"
+
 namespace nxd {
 
 PositionTable::PositionTable(const LayerContext& at, int64_t positions, int64_t hidden)
@@ -13,9 +16,14 @@ PositionTable::PositionTable(const LayerContext& at, int64_t positions, int64_t 
 
 at::Tensor PositionTable::rows(int64_t sequence) const {
   at::Tensor table = parameter_value("weight");
-  if (!sequence_parallel_) return table.narrow(0, 0, sequence);
+  const int64_t positions = table.size(0);
   // Places that pad the sequence may stand behind the table's end.
-  if (const int64_t positions = table.size(0); sequence > positions) {
+  const int64_t most =
+      sequence_parallel_ ? round_up(positions, int64_t{group_->size()}) : positions;
+  check_with_group(*group_, sequence <= most, class_name().c_str(), "expected at most ", positions,
+                   " positions, got ", sequence);
+  if (!sequence_parallel_) return table.narrow(0, 0, sequence);
+  if (sequence > positions) {
     const at::Tensor last = table.narrow(0, positions - 1, 1);
     table = at::cat({table, last.expand({sequence - positions, table.size(1)})});
   }
