@@ -161,6 +161,8 @@ void bad_inputs(void**) {
       refused_forward(model.get(), {negative.get()}, 1, "-7");
       refused_forward(model.get(), {ids.get(), too_large.get()}, 1, "labels");
       refused_forward(model.get(), {ids.get(), nullptr, flat.get()}, 1, "mask");
+      refused_forward(model.get(), {ids.get(), nullptr, floats.get()}, 1,
+                      "key mask: expected integers or booleans, got Float");
       if (sequence_parallel) {
         // Such a sequence is padded, but not to another one's mask.
         const Tensor odd = make_i64(std::vector<int64_t>(31, 1), {1, 31});

@@ -298,7 +298,8 @@ at::Tensor key_mask(ProcessGroup& group, const at::Tensor& mask, const at::Tenso
                    "Attention", "key mask: expected shape [", batch, ", ", sequence, "], got ",
                    mask.sizes());
   check_with_group(group, at::isIntegralType(mask.scalar_type(), /*includeBool=*/true), "Attention",
-                   "key mask: expected dtype i64 or bool, got ", c10::toString(mask.scalar_type()));
+                   "key mask: expected integers or booleans, got ",
+                   c10::toString(mask.scalar_type()));
   check_with_group(group, on_same_device(mask, queries), "Attention", "key mask: expected device ",
                    queries.device(), ", where the input is, got ", mask.device());
   return mask.ne(0).to(at::kByte).contiguous();

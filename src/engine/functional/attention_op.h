@@ -30,9 +30,9 @@ struct AttentionArgs {
   std::optional<DroppedWeights> dropout;
 };
 
-// AttentionArgs::key_mask of a caller's mask, i64 or bool, where not 0 means keep; undefined for an
-// undefined one. Rejects another shape, dtype or device than the queries' on all ranks of the
-// group.
+// AttentionArgs::key_mask of a caller's mask, integers or booleans, where not 0 means keep;
+// undefined for an undefined one. Rejects another shape, dtype or device than the queries' on all
+// ranks of the group.
 at::Tensor key_mask(ProcessGroup& group, const at::Tensor& mask, const at::Tensor& queries,
                     int64_t batch, int64_t sequence);
 
