@@ -188,8 +188,26 @@ void trained(nxd_context_t* ctx, int, int, void*) {
   nxd_optimizer_destroy(optimizer);
 }
 
+// A file of untied values: the mismatch speaks of the names, and of no configuration.
+void untied_file(nxd_context_t* ctx, int, int, void*) {
+  const TempDir directory;
+  const std::string path = directory.path() + "/untied.safetensors";
+  const Module apart = container(ctx), root = container(ctx);
+  for (const char* name : {"a", "b"}) {
+    add(apart, name, {4});
+    add(root, name, {4});
+  }
+  NXD_TEST_OK(nxd_parameter_set_full(find(apart, "b"), wave({4}, NXD_DTYPE_F32, 3).get()));
+  NXD_TEST_OK(nxd_module_save_safetensors(apart.get(), path.c_str()));
+  NXD_TEST_OK(nxd_module_tie(root.get(), "a", "b"));
+  NXD_TEST_REFUSED(nxd_module_load_safetensors(root.get(), path.c_str(), 1, nullptr), kBad,
+                   "b: expected the values of a, to which it is tied, the file has others");
+  NXD_TEST_CHECK(std::string(nxd_last_error()).find("tie_word_embeddings") == std::string::npos);
+}
+
 void test_owner_behind(void**) { nxd_test_run_ranks(1, 1, owner_behind, nullptr); }
 void test_chain(void**) { nxd_test_run_ranks(1, 1, chain, nullptr); }
+void test_untied_file(void**) { nxd_test_run_ranks(1, 1, untied_file, nullptr); }
 void test_trained(void**) { nxd_test_run_ranks(1, 1, trained, nullptr); }
 void test_lent_handles(void**) { nxd_test_run_ranks(1, 1, lent_handles, nullptr); }
 
@@ -199,7 +217,7 @@ int main() {
   const CMUnitTest tests[] = {
       cmocka_unit_test(test_tie),     cmocka_unit_test(test_owner_behind),
       cmocka_unit_test(test_chain),   cmocka_unit_test(test_lent_handles),
-      cmocka_unit_test(test_trained),
+      cmocka_unit_test(test_trained), cmocka_unit_test(test_untied_file),
   };
   return cmocka_run_group_tests(tests, nullptr, nullptr);
 }

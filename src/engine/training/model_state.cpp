@@ -120,13 +120,14 @@ std::string listed(const char* what, const std::vector<std::string>& names) {
 // lost here. The whole tensors are compared, so that all ranks come to the same answer.
 void check_tie(const Module& root, const SafetensorsReader& reader,
                const std::vector<std::string>& names, const std::string& read, LoadReport& report) {
+  const bool has_config = dynamic_cast<const Model*>(&full_model(root)) != nullptr;
   for (const std::string& name : names) {
     if (name == read || !reader.contains(name) || is_unused(root, name)) continue;
     if (reader.same(name, read)) continue;
     report.unexpected.push_back(name);
     report.details += text("; ", name, ": expected the values of ", read,
-                           ", to which the model ties it, the file has others: is "
-                           "tie_word_embeddings to be false?");
+                           ", to which it is tied, the file has others",
+                           has_config ? ": is tie_word_embeddings to be false?" : "");
   }
 }
 
