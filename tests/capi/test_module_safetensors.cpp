@@ -272,6 +272,76 @@ void names_of_other_releases(void**) {
   }
 }
 
+// The tensors of a part of a model, of its recorded file, under the part's own names and those that
+// first releases have; and one that follows from the configuration.
+std::string file_of_part(const TempDir& directory, const std::string& model,
+                         const std::string& prefix, const std::string& derived) {
+  const auto [header, data] = parts_of(recorded_file(model));
+  const json first = with_ends(header, kFirstBerts);
+  json part;
+  std::string kept;
+  for (const auto& [name, entry] : first.items()) {
+    if (!name.starts_with(prefix)) continue;
+    const size_t begin = entry["data_offsets"][0], end = entry["data_offsets"][1];
+    json& own = part[name.substr(prefix.size())] = entry;
+    own["data_offsets"] = {kept.size(), kept.size() + end - begin};
+    kept += data.substr(begin, end - begin);
+  }
+  part[derived] = {
+      {"dtype", "F32"}, {"shape", {1}}, {"data_offsets", {kept.size(), kept.size() + 4}}};
+  const std::string path = directory.path() + "/" + derived + ".safetensors";
+  write_parts(path, part, kept + std::string(4, '\0'));
+  return path;
+}
+
+// A part of a model reads its own files as the whole model does.
+void parts_of_models(void**) {
+  const TempDir directory;
+  const struct {
+    const char *model, *part, *derived;
+  } families[] = {{"gpt2_tiny", "transformer", "h.1.attn.masked_bias"},
+                  {"gpt2_tiny", "transformer.h.1.attn", "bias"},
+                  {"gpt_neox_tiny", "gpt_neox", "layers.1.attention.bias"},
+                  {"bert_tiny", "bert", "embeddings.position_ids"},
+                  {"bert_tiny", "bert.embeddings.LayerNorm", "sub.rotary_emb.inv_freq"}};
+  for (const auto& family : families) {
+    const std::string prefix = std::string(family.part) + ".";
+    const std::string path = file_of_part(directory, family.model, prefix, family.derived);
+    const std::string strange = file_of_part(directory, family.model, prefix, "h.7.attn.bias");
+    on_ranks<int>(Layout{2}, 5, [&](nxd_context_t* ctx) {
+      const ModelOracle recorded(family.model);
+      const Module model = create_model(ctx, recorded.config, Layout{2});
+      nxd_module_t* part = nullptr;
+      NXD_TEST_OK(nxd_module_find_module(model.get(), family.part, &part));
+      const Report report = refused_load(part, strange, "1 unexpected: h.7.attn.bias");
+      NXD_TEST_OK(nxd_module_load_safetensors(part, path.c_str(), 1, nullptr));
+      const Named want = whole_parameters(load_model(ctx, recorded.directory, Layout{2}).get());
+      for (const auto& [name, values] : whole_parameters(part)) {
+        NXD_TEST_CHECK(want.at(prefix + name) == values);
+      }
+      return 0;
+    });
+  }
+}
+
+// The whole of a BERT has more than the file of its body, which it reads all the same.
+void bare_bert(void**) {
+  const TempDir directory;
+  const std::string path = file_of_part(directory, "bert_tiny", "bert.", "embeddings.position_ids");
+  on_ranks<int>(Layout{2}, 5, [&](nxd_context_t* ctx) {
+    const ModelOracle recorded("bert_tiny");
+    const Module model = create_model(ctx, recorded.config, Layout{2});
+    nxd_load_report_t* given = nullptr;
+    NXD_TEST_OK(nxd_module_load_safetensors(model.get(), path.c_str(), 0, &given));
+    const Report report(given);
+    NXD_TEST_CHECK(names(given, NXD_MISMATCH_UNEXPECTED).empty());
+    for (const std::string& name : names(given, NXD_MISMATCH_MISSING)) {
+      NXD_TEST_CHECK(name.starts_with("cls."));
+    }
+    return 0;
+  });
+}
+
 // A parameter under both of its names is not one that a file has once.
 void both_names(void**) {
   const TempDir directory;
@@ -407,6 +477,8 @@ int main() {
       cmocka_unit_test(masks_of_older_files),
       cmocka_unit_test(bare_models),
       cmocka_unit_test(names_of_other_releases),
+      cmocka_unit_test(parts_of_models),
+      cmocka_unit_test(bare_bert),
       cmocka_unit_test(both_names),
       cmocka_unit_test(biases_of_an_untied_bert),
       cmocka_unit_test(bad_files),

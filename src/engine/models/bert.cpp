@@ -17,10 +17,20 @@
 namespace nxd {
 namespace {
 
+// The first files have these names of its weight and bias.
+class BertNorm : public LayerNorm, public StoredNames {
+ public:
+  using LayerNorm::LayerNorm;
+
+  std::vector<std::pair<std::string, std::string>> other_names() const override {
+    return {{"weight", "gamma"}, {"bias", "beta"}};
+  }
+};
+
 std::shared_ptr<LayerNorm> add_norm(Module& parent, const LayerContext& at,
                                     const BertConfig& config) {
-  return add_layer<LayerNorm>(parent, at, "LayerNorm", config.hidden,
-                              NormOptions{.eps = norm_eps(config.norm_eps)});
+  return add_layer<BertNorm>(parent, at, "LayerNorm", config.hidden,
+                             NormOptions{.eps = norm_eps(config.norm_eps)});
 }
 
 // For layers that all ranks compute alike, whether or not the sequence is split.

@@ -12,6 +12,7 @@
 #include "engine/layers/position_table.h"
 #include "engine/models/language_head.h"
 #include "engine/models/token_model.h"
+#include "engine/module/stored_names.h"
 
 namespace nxd {
 
@@ -21,11 +22,12 @@ namespace nxd {
 
 // The sum of three embeddings, of words, positions and token types, normed. Inputs ids and
 // optionally token types, both [batch, sequence].
-class BertEmbeddings : public Module {
+class BertEmbeddings : public Module, public StoredNames {
  public:
   BertEmbeddings(const LayerContext& at, const BertConfig& config);
 
   const Module& words() const { return *words_; }
+  std::vector<std::string> derived_tensors() const override { return {"position_ids"}; }
 
  protected:
   Tensors forward(const Tensors& inputs, size_t n_outputs) override;
@@ -135,12 +137,6 @@ class BertForPreTraining : public TokenModel {
     return {"input_ids", "labels", "attention_mask", "token_type_ids", "next_sentence_label"};
   }
   bool shifts_labels() const override { return false; }
-  std::vector<std::string> derived_tensors() const override {
-    return {"bert.embeddings.position_ids"};
-  }
-  std::vector<std::pair<std::string, std::string>> other_ends() const override {
-    return {{"LayerNorm.weight", "LayerNorm.gamma"}, {"LayerNorm.bias", "LayerNorm.beta"}};
-  }
   // Transformers 5 ties the decoder's bias to this one only where it ties the weights, too.
   std::vector<std::string> unused_names() const override {
     if (sizes().tied_embeddings) return {};

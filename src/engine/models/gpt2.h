@@ -1,6 +1,7 @@
 #pragma once
 
 #include <memory>
+#include <string>
 #include <vector>
 
 #include "core/model/gpt2_config.h"
@@ -8,6 +9,7 @@
 #include "engine/layers/norm.h"
 #include "engine/layers/position_table.h"
 #include "engine/models/causal_lm.h"
+#include "engine/module/stored_names.h"
 
 namespace nxd {
 
@@ -16,9 +18,12 @@ namespace nxd {
 
 // Causal self-attention of which each rank has whole heads; their queries, keys and values are one
 // product.
-class Gpt2Attention : public Module {
+class Gpt2Attention : public Module, public StoredNames {
  public:
   Gpt2Attention(const LayerContext& at, const Gpt2Config& config, int64_t layer);
+
+  // Masks.
+  std::vector<std::string> derived_tensors() const override { return {"bias", "masked_bias"}; }
 
  protected:
   // Inputs x and optionally a key mask.
@@ -79,9 +84,6 @@ class Gpt2LmHeadModel : public CausalLm {
 
   const char* transformer_layer_class() const override { return "GPT2Block"; }
   std::string body_prefix() const override { return "transformer."; }
-  std::vector<std::string> derived_tensors() const override {
-    return {".attn.bias", ".attn.masked_bias"};
-  }
 };
 
 }  // namespace nxd

@@ -10,6 +10,7 @@
 #include "engine/layers/norm.h"
 #include "engine/layers/rotary_embedding.h"
 #include "engine/models/causal_lm.h"
+#include "engine/module/stored_names.h"
 
 namespace nxd {
 
@@ -18,9 +19,12 @@ namespace nxd {
 
 // Causal self-attention of which each rank has whole heads. One product gives each head's query,
 // key and value side by side; the leading features of queries and keys turn with their position.
-class GptNeoxAttention : public Module {
+class GptNeoxAttention : public Module, public StoredNames {
  public:
   GptNeoxAttention(const LayerContext& at, const GptNeoxConfig& config);
+
+  // Masks.
+  std::vector<std::string> derived_tensors() const override { return {"bias", "masked_bias"}; }
 
  protected:
   // Inputs x and optionally a key mask.
@@ -73,17 +77,14 @@ class GptNeoxModel : public Module {
 };
 
 // A GPT-NeoX with its language-model head, under Hugging Face's parameter names.
-class GptNeoxForCausalLM : public CausalLm {
+class GptNeoxForCausalLM : public CausalLm, public StoredNames {
  public:
   GptNeoxForCausalLM(const LayerContext& at, const GptNeoxConfig& config);
 
   const char* transformer_layer_class() const override { return "GPTNeoXLayer"; }
   std::string body_prefix() const override { return "gpt_neox."; }
-  std::vector<std::string> derived_tensors() const override {
-    return {".attention.bias", ".attention.masked_bias"};
-  }
   // As transformers 5 calls it inside, and in files too with save_original_format off.
-  std::vector<std::pair<std::string, std::string>> other_ends() const override {
+  std::vector<std::pair<std::string, std::string>> other_names() const override {
     return {{"embed_out.weight", "lm_head.weight"}};
   }
 };

@@ -2,7 +2,6 @@
 
 #include <cstdint>
 #include <string>
-#include <utility>
 #include <vector>
 
 #include "engine/module/module.h"
@@ -19,15 +18,9 @@ class Model : public Module {
   virtual double step_flops(int64_t batch, int64_t sequence) const = 0;
   // Class of the layers that the model repeats.
   virtual const char* transformer_layer_class() const = 0;
-  // Ends of the names of tensors that old files have beside the parameters, and that follow from
-  // the configuration.
-  virtual std::vector<std::string> derived_tensors() const { return {}; }
   // Names of parameters that transformers keeps beside another name of the same parameter, but does
   // not compute with. Files are written with both; of two values, that of the other name counts.
   virtual std::vector<std::string> unused_names() const { return {}; }
-  // Ends of the names of parameters, and those that files of other releases of transformers have in
-  // their places.
-  virtual std::vector<std::pair<std::string, std::string>> other_ends() const { return {}; }
   // The part of the tree that Hugging Face saves alone as a bare model, whose files lack this in
   // front of their names: "model." for instance.
   virtual std::string body_prefix() const = 0;

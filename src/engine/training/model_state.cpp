@@ -16,6 +16,7 @@
 #include "engine/module/full_parameter.h"
 #include "engine/module/model.h"
 #include "engine/module/module_tree.h"
+#include "engine/module/stored_names.h"
 #include "engine/ops/collectives.h"
 #include "engine/tensor/dtype_map.h"
 #include "engine/tensor/pooled_tensor.h"
@@ -49,25 +50,14 @@ std::vector<int64_t> buffer_shape(const NamedBuffer& entry) {
   return entry.buffer->value.sizes().vec();
 }
 
-// Ends of names of tensors that follow from the configuration: the rotary frequencies of each
-// layer, and for a built-in model those that it names.
-std::vector<std::string> derived_tensors(const Module& root) {
-  std::vector<std::string> ends;
-  if (const auto* model = dynamic_cast<const Model*>(&root)) ends = model->derived_tensors();
-  ends.emplace_back(".rotary_emb.inv_freq");
-  return ends;
-}
+// The rotary frequencies of each layer follow from the configuration.
+constexpr const char* kFrequencies = ".rotary_emb.inv_freq";
 
 bool is_unused(const Module& root, const std::string& name) {
   const auto* model = dynamic_cast<const Model*>(&full_model(root));
   if (!model) return false;
   const std::vector<std::string> unused = model->unused_names();
   return std::find(unused.begin(), unused.end(), name) != unused.end();
-}
-
-bool ends_with_any(const std::string& name, const std::vector<std::string>& ends) {
-  return std::any_of(ends.begin(), ends.end(),
-                     [&](const auto& end) { return name.ends_with(end); });
 }
 
 // The names of each parameter, its owner's first, in the tree's order; behind them those that are
@@ -131,38 +121,63 @@ void check_tie(const Module& root, const SafetensorsReader& reader,
   }
 }
 
-// Names as the file of a built-in model's body alone has them: without that of the body in front.
-// Nothing changes for a file that has such names, or none of the others.
-void rename_to_bare(const Module& root, const SafetensorsReader& reader, ParameterNames& named) {
+std::string without_prefix(const std::string& name, const std::string& prefix) {
+  return name.starts_with(prefix) ? name.substr(prefix.size()) : name;
+}
+
+// Names as the file of a built-in model's body alone has them: without that of the body in front,
+// which is given. Nothing changes for a file that has such names, or none of the others.
+std::string rename_to_bare(const Module& root, const SafetensorsReader& reader,
+                           ParameterNames& named) {
   const auto* model = dynamic_cast<const Model*>(&root);
   const std::string prefix = model ? model->body_prefix() : "";
   const auto& stored = reader.tensors();
   const auto first = stored.lower_bound(prefix);
-  if (prefix.empty() || (first != stored.end() && first->first.starts_with(prefix))) return;
+  if (prefix.empty() || (first != stored.end() && first->first.starts_with(prefix))) return "";
   ParameterNames bare = named;
   bool found = false;
   for (auto& [parameter, names] : bare) {
     for (std::string& name : names) {
       if (!name.starts_with(prefix)) continue;
-      name.erase(0, prefix.size());
+      name = without_prefix(name, prefix);
       found = found || reader.contains(name);
     }
   }
-  if (found) named = std::move(bare);
+  if (!found) return "";
+  named = std::move(bare);
+  return prefix;
+}
+
+// All names of a tree that files may have, as the file has them.
+struct OtherNames {
+  std::set<std::string> derived;
+  std::map<std::string, std::string> by_name;  // of other releases
+};
+
+void add_other_names(const Module& module, const std::string& path, const std::string& prefix,
+                     OtherNames& out) {
+  const auto in_file = [&](const std::string& name) {
+    return without_prefix(join_path(path, name), prefix);
+  };
+  if (const auto* stored = dynamic_cast<const StoredNames*>(&module)) {
+    for (const std::string& name : stored->derived_tensors()) out.derived.insert(in_file(name));
+    for (const auto& [name, other] : stored->other_names()) {
+      out.by_name.emplace(in_file(name), in_file(other));
+    }
+  }
+  for (const auto& [name, child] : module.children()) {
+    add_other_names(*child, join_path(path, name), prefix, out);
+  }
 }
 
 // Names as files of other releases have them, where this one lacks the model's own.
-void rename_to_other(const Module& root, const SafetensorsReader& reader, ParameterNames& named) {
-  const auto* model = dynamic_cast<const Model*>(&root);
-  if (!model) return;
-  const std::vector<std::pair<std::string, std::string>> ends = model->other_ends();
+void rename_to_other(const OtherNames& other, const SafetensorsReader& reader,
+                     ParameterNames& named) {
   for (auto& [parameter, names] : named) {
     for (std::string& name : names) {
-      for (const auto& [end, other_end] : ends) {
-        if (!name.ends_with(end) || reader.contains(name)) continue;
-        std::string other = name.substr(0, name.size() - end.size()) + other_end;
-        if (reader.contains(other)) name = std::move(other);
-      }
+      const auto found = other.by_name.find(name);
+      if (found == other.by_name.end() || reader.contains(name)) continue;
+      if (reader.contains(found->second)) name = found->second;
     }
   }
 }
@@ -196,8 +211,9 @@ Matches match(const Module& root, const SafetensorsReader& reader, LoadReport& r
   std::set<const Parameter*> own;
   for (const NamedParameter& entry : named_parameters(root)) own.insert(entry.parameter.get());
   ParameterNames named = names_by_parameter(full_model(root));
-  rename_to_bare(full_model(root), reader, named);
-  rename_to_other(full_model(root), reader, named);
+  OtherNames other;
+  add_other_names(full_model(root), "", rename_to_bare(full_model(root), reader, named), other);
+  rename_to_other(other, reader, named);
   for (const auto& [parameter, names] : named) {
     known.insert(names.begin(), names.end());
     const auto found = std::find_if(names.begin(), names.end(),
@@ -214,9 +230,9 @@ Matches match(const Module& root, const SafetensorsReader& reader, LoadReport& r
     }
   }
   match_buffers(root, reader, report, known, matches.buffers);
-  const std::vector<std::string> derived = derived_tensors(full_model(root));
   for (const auto& [name, stored] : reader.tensors()) {
-    if (known.count(name) == 0 && !ends_with_any(name, derived)) report.unexpected.push_back(name);
+    const bool is_derived = other.derived.count(name) != 0 || name.ends_with(kFrequencies);
+    if (known.count(name) == 0 && !is_derived) report.unexpected.push_back(name);
   }
   report.details = listed("missing", report.missing) + listed("unexpected", report.unexpected) +
                    listed("of another shape", report.shape) + report.details;
