@@ -32,7 +32,12 @@ constexpr const char* kCompanions[] = {"generation_config.json",
                                        "vocab.txt",
                                        "merges.txt",
                                        "tokenizer.model",
+                                       "tekken.json",
+                                       "tiktoken.model",
+                                       "chat_template.json",
                                        "chat_template.jinja"};
+constexpr std::string_view kTokenizerVersions = "tokenizer.model.";  // of Mistral's, such as v3
+constexpr const char* kTemplates = "additional_chat_templates";
 
 template <class Word>
 size_t count_equal(const void* data, size_t count, Word magnitude, Word wanted) {
@@ -280,6 +285,23 @@ void check_config(const std::string& config, const std::string& where) {
   if (!document.root().is_object()) fail(NXD_ERROR_CORRUPT, where, ": expected a JSON object");
 }
 
+void copy_tokenizer(const std::string& from, const NewDirectory& to) {
+  for (const char* name : kCompanions) {
+    const std::string path = from + "/" + name;
+    if (file_exists(path)) copy_file(path, to.in(name));
+  }
+  for (const std::string& name : entries_of(from)) {
+    if (name.starts_with(kTokenizerVersions)) copy_file(from + "/" + name, to.in(name));
+  }
+  const std::string templates = from + "/" + kTemplates, copies = to.in(kTemplates);
+  if (!is_directory(templates)) return;
+  make_directory(copies);
+  for (const std::string& name : entries_of(templates)) {
+    if (name.ends_with(".jinja")) copy_file(templates + "/" + name, copies + "/" + name);
+  }
+  synchronise_directory(copies);
+}
+
 void copy_companions(const std::string& from, const WeightConversion& conversion,
                      const NewDirectory& to) {
   const bool named = !conversion.config.empty();
@@ -291,11 +313,7 @@ void copy_companions(const std::string& from, const WeightConversion& conversion
   // The source's own is copied as it is; any file may have been named.
   if (named) check_config(text, config);
   write_file(to.in(kConfig), text);
-  if (!is_directory(from)) return;
-  for (const char* name : kCompanions) {
-    const std::string path = from + "/" + name;
-    if (file_exists(path)) copy_file(path, to.in(name));
-  }
+  if (is_directory(from)) copy_tokenizer(from, to);
 }
 
 const char* torch_name(nxd_dtype_t dtype) {

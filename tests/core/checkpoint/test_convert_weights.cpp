@@ -178,6 +178,30 @@ void test_oracle_and_back(void**) {
   assert_int_equal(entries_in(dir.path() + "/half"), 3);
 }
 
+// All that transformers reads a tokenizer from goes along, and nothing else.
+void test_tokenizers(void**) {
+  const TempDir dir;
+  const std::string from = dir.path() + "/from", to = dir.path() + "/to";
+  convert_weights(kLlama, from, {}, {});
+  fs::create_directory(from + "/additional_chat_templates");
+  const std::vector<std::string> names = {"tekken.json",
+                                          "tiktoken.model",
+                                          "tokenizer.model",
+                                          "tokenizer.model.v3",
+                                          "chat_template.json",
+                                          "chat_template.jinja",
+                                          "additional_chat_templates/rag.jinja",
+                                          "additional_chat_templates/tool_use.jinja"};
+  for (const std::string& name : names) write(from + "/" + name, "text of " + name);
+  write(from + "/additional_chat_templates/notes.txt", "n");
+  convert_weights(from, to, {}, {});
+  for (const std::string& name : names) {
+    assert_string_equal(read(to + "/" + name).c_str(), ("text of " + name).c_str());
+  }
+  assert_int_equal(entries_in(to), 6 + 3);
+  assert_int_equal(entries_in(to + "/additional_chat_templates"), 2);
+}
+
 // Longer than what is held at a time, by a few elements.
 constexpr size_t kLong = (size_t{1} << 19U) + 13;
 
@@ -458,10 +482,10 @@ void test_config_of_dtype(void**) {
 
 int main() {
   const CMUnitTest tests[] = {
-      cmocka_unit_test(test_memory),         cmocka_unit_test(test_oracle_and_back),
-      cmocka_unit_test(test_dtypes),         cmocka_unit_test(test_range),
-      cmocka_unit_test(test_bad_sources),    cmocka_unit_test(test_killed),
-      cmocka_unit_test(test_two_at_a_time),  cmocka_unit_test(test_behind_a_link),
-      cmocka_unit_test(test_config_of_dtype)};
+      cmocka_unit_test(test_memory),        cmocka_unit_test(test_oracle_and_back),
+      cmocka_unit_test(test_tokenizers),    cmocka_unit_test(test_dtypes),
+      cmocka_unit_test(test_range),         cmocka_unit_test(test_bad_sources),
+      cmocka_unit_test(test_killed),        cmocka_unit_test(test_two_at_a_time),
+      cmocka_unit_test(test_behind_a_link), cmocka_unit_test(test_config_of_dtype)};
   return cmocka_run_group_tests(tests, nullptr, nullptr);
 }
