@@ -214,12 +214,48 @@ void masters_of_rewritten_parameters(void**) {
   }
 }
 
+// An optimizer goes on from what another one over the same ddp has made of the values, and not from
+// its own masters of before. The values, and the steps, are numbers of BF16.
+void masters_of_two_optimizers(void**) {
+  for (const int32_t zero_stage : {0, 1}) {
+    on_ranks<int>(2, [&](nxd_context_t* ctx, int, int) {
+      BufferModel model({{9}, {40}}, NXD_DTYPE_BF16, NXD_DTYPE_BF16);
+      for (const auto& array : model.params) {
+        for (int64_t i = 0; i < array->count(); ++i) array->set(i, 3);
+      }
+      nxd_ddp_options_t options = in_buckets(0);
+      options.zero_stage = zero_stage;
+      Ddp ddp;
+      if (!NXD_TEST_OK(model.create_ddp(ctx, options, ddp))) return 0;
+      std::vector<Optimizer> optimizers;
+      for (int i = 0; i < 2; ++i) {
+        nxd_sgd_options_t sgd = NXD_SGD_OPTIONS_INIT;
+        sgd.learning_rate = 0.25;
+        nxd_optimizer_t* handle = nullptr;
+        NXD_TEST_OK(nxd_optimizer_create_sgd_ddp(ddp.get(), &sgd, &handle));
+        optimizers.emplace_back(handle);
+      }
+      for (int step = 0; step < 4; ++step) {
+        for (const auto& grad : model.grads) {
+          for (int64_t i = 0; i < grad->count(); ++i) grad->set(i, 0.5);  // 1 over both ranks
+        }
+        const Optimizer& optimizer = optimizers[static_cast<size_t>(step % 2)];
+        NXD_TEST_OK(nxd_optimizer_step(optimizer.get(), nullptr, nullptr));
+      }
+      for (const double value : model.values()) NXD_TEST_CHECK(value == 2);
+      return 0;
+    });
+  }
+}
+
 }  // namespace
 
 int main() {
-  const CMUnitTest tests[] = {
-      cmocka_unit_test(gradients_that_are_allocated_anew),
-      cmocka_unit_test(rebound_gradients_overlap), cmocka_unit_test(masters_of_rebound_parameters),
-      cmocka_unit_test(masters_that_are_loaded), cmocka_unit_test(masters_of_rewritten_parameters)};
+  const CMUnitTest tests[] = {cmocka_unit_test(gradients_that_are_allocated_anew),
+                              cmocka_unit_test(rebound_gradients_overlap),
+                              cmocka_unit_test(masters_of_rebound_parameters),
+                              cmocka_unit_test(masters_that_are_loaded),
+                              cmocka_unit_test(masters_of_rewritten_parameters),
+                              cmocka_unit_test(masters_of_two_optimizers)};
   return cmocka_run_group_tests(tests, nullptr, nullptr);
 }

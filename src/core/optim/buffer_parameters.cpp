@@ -190,7 +190,7 @@ void BufferParameters::add(const std::string& name, const DLTensor* param, const
   info.order = std::move(value.order);
   infos_.push_back(std::move(info));
   buffers_.push_back({value.data, gradient.data});
-  replaced_.push_back(0);
+  value_versions_.push_back(0);
   partial_steps_.push_back(-1);
 }
 
@@ -217,7 +217,7 @@ void BufferParameters::rebind(size_t index, const DLTensor* param, const DLTenso
   }
   // The values of other memory may be others. A program that rebinds at each step to the same keeps
   // what was derived from them, such as a copy in F32.
-  if (next.value != buffers_[index].value) replaced_[index] = 1;
+  if (next.value != buffers_[index].value) value_changed(index);
   buffers_[index] = next;
 }
 
@@ -356,7 +356,7 @@ std::string BufferParameters::why_partial() const {
 // Whatever was derived from the old values, such as a copy in F32, is stale too.
 void BufferParameters::mark_reloaded() {
   std::fill(partial_steps_.begin(), partial_steps_.end(), -1);
-  std::fill(replaced_.begin(), replaced_.end(), char{1});
+  for (size_t i = 0; i < size(); ++i) value_changed(i);
 }
 
 void BufferParameters::advance_step() {

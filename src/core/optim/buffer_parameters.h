@@ -52,8 +52,8 @@ class BufferParameters : public ParameterSource {
   const ParameterInfo& info(size_t index) const override { return infos_[index]; }
   ParameterBuffers buffers(size_t index) override { return buffers_[index]; }
   void make_zero_gradient(size_t index) override;
-  void value_changed(size_t index) override { replaced_[index] = 0; }
-  bool value_was_replaced(size_t index) override { return replaced_[index] != 0; }
+  void value_changed(size_t index) override { ++value_versions_[index]; }
+  uint64_t value_version(size_t index) override { return value_versions_[index]; }
 
   void mark_partial(size_t index) override { partial_steps_[index] = context_->step(); }
   std::string why_partial() const override;
@@ -83,7 +83,7 @@ class BufferParameters : public ParameterSource {
   std::vector<std::string> names_of_model_;  // once placed
   std::vector<ParameterInfo> infos_;
   std::vector<ParameterBuffers> buffers_;
-  std::vector<char> replaced_;
+  std::vector<uint64_t> value_versions_;
   std::vector<int64_t> partial_steps_;  // the step whose end broke off; -1 for none
 };
 

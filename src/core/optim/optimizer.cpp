@@ -94,7 +94,8 @@ Optimizer::Optimizer(std::shared_ptr<ParameterSource> source, std::unique_ptr<Up
     : source_(std::move(source)),
       rule_(std::move(rule)),
       settings_{{rule_->defaults()}, std::vector<int>(source_->size(), 0), {}},
-      state_(std::make_shared<OptimizerState>(*source_)) {}
+      state_(std::make_shared<OptimizerState>(*source_)),
+      seen_versions_(source_->size()) {}
 
 Optimizer::Optimizer(std::shared_ptr<DataParallel> ddp, std::unique_ptr<UpdateRule> rule)
     : ddp_(std::move(ddp)),
@@ -103,7 +104,8 @@ Optimizer::Optimizer(std::shared_ptr<DataParallel> ddp, std::unique_ptr<UpdateRu
       gather_(ddp_->gather()),
       rule_(std::move(rule)),
       settings_{{rule_->defaults()}, std::vector<int>(source_->size(), 0), {}},
-      state_(std::make_shared<OptimizerState>(state_of(*ddp_))) {}
+      state_(std::make_shared<OptimizerState>(state_of(*ddp_))),
+      seen_versions_(source_->size()) {}
 
 int Optimizer::add_group(const std::vector<std::string>& patterns) {
   check_argument(!patterns.empty(), "num_patterns: expected at least 1 pattern, got 0");
@@ -255,7 +257,7 @@ void Optimizer::update_all(const FinishedGradients& finished) {
       if (!finished.present[span.parameter]) continue;
       update_span(span, finished.factor);
       begun = true;
-      source_->value_changed(span.parameter);
+      value_updated(span.parameter);
     }
   } catch (...) {
     break_off(finished.present, begun);
@@ -285,8 +287,14 @@ void Optimizer::update_parts(const FinishedGradients& finished) {
     break_off(finished.present, begun);
   }
   for (size_t i = 0; i < source_->size(); ++i) {
-    if (finished.present[i] && source_->info(i).count() > 0) source_->value_changed(i);
+    if (finished.present[i] && source_->info(i).count() > 0) value_updated(i);
   }
+}
+
+// Another optimizer over the same source has masters too, which are stale by this.
+void Optimizer::value_updated(size_t parameter) {
+  source_->value_changed(parameter);
+  seen_versions_[parameter] = source_->value_version(parameter);
 }
 
 bool Optimizer::has_elements(const std::vector<char>& present) const {
@@ -380,7 +388,8 @@ Optimizer::SpanUpdate Optimizer::prepare(OptimizerState::Span& span, const StepR
 bool Optimizer::copies_value(const OptimizerState::Span& span) const {
   const bool has_master = source_->info(span.parameter).dtype == NXD_DTYPE_BF16 &&
                           rule_->bf16_update() == NXD_BF16_UPDATE_MASTER;
-  return has_master && (!span.master || source_->value_was_replaced(span.parameter));
+  return has_master &&
+         (!span.master || seen_versions_[span.parameter] != source_->value_version(span.parameter));
 }
 
 // The value may be null where it is not copied.
@@ -450,7 +459,7 @@ void Optimizer::record_step(const FinishOptions& options) {
     }
     if (plan) recorder_->gather();
     for (size_t i = 0; i < source_->size(); ++i) {
-      if (present[i] && source_->info(i).count() > 0) source_->value_changed(i);
+      if (present[i] && source_->info(i).count() > 0) value_updated(i);
     }
   } catch (...) {
     break_off(present, begun);
@@ -583,7 +592,7 @@ void Optimizer::load(const std::string& path) {
   updates_ = load_state(path, *source_, *state_, *rule_, settings_);
   state_partial_ = false;
   // A copy that was read is no staler than the value it belongs to.
-  for (size_t i = 0; i < source_->size(); ++i) source_->value_changed(i);
+  for (size_t i = 0; i < source_->size(); ++i) seen_versions_[i] = source_->value_version(i);
 }
 
 }  // namespace nxd

@@ -88,6 +88,7 @@ class Optimizer {
   // The update of some parameters broke off, with the error under way. begun: some are changed.
   [[noreturn]] void break_off(const std::vector<char>& updated, bool begun);
   void mark_partial(const std::vector<char>& updated);
+  void value_updated(size_t parameter);
   // True if this rank has elements of one of the parameters that are present.
   bool has_elements(const std::vector<char>& present) const;
 
@@ -99,6 +100,7 @@ class Optimizer {
   OptimizerSettings settings_;
   int64_t updates_ = 0;
   std::shared_ptr<OptimizerState> state_;
+  std::vector<uint64_t> seen_versions_;  // of values, as their masters are
   std::unique_ptr<StepRecorder> recorder_;
   std::vector<char> unsettled_;    // the parameters of a recorded step; empty once it is settled
   bool unsettled_checks_ = false;  // that its norm is finite

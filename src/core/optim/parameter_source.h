@@ -88,8 +88,9 @@ class ParameterSource {
   virtual void make_zero_gradient(size_t index) = 0;
   // The value was written by other means than its owner's.
   virtual void value_changed(size_t index) = 0;
-  // True if other code has written the value since value_changed(): a master copy is stale then.
-  virtual bool value_was_replaced(size_t index) = 0;
+  // Another number after each write of the value, whoever writes: a master copy that was made, or
+  // updated, at another number is stale.
+  virtual uint64_t value_version(size_t index) = 0;
 
   // An update of the value broke off: it is of no step until it is loaded again.
   virtual void mark_partial(size_t index) = 0;

@@ -129,15 +129,12 @@ void ModuleParameters::make_zero_gradient(size_t index) {
 }
 
 void ModuleParameters::value_changed(size_t index) {
-  Slot& slot = slots_[index];
   // Written by other means than ATen: whatever was derived from the old value must notice.
-  torch::autograd::impl::bump_version(slot.parameter->tensor());
-  slot.seen_version = slot.parameter->version();
+  torch::autograd::impl::bump_version(slots_[index].parameter->tensor());
 }
 
-bool ModuleParameters::value_was_replaced(size_t index) {
-  const Slot& slot = slots_[index];
-  return slot.seen_version != slot.parameter->version();
+uint64_t ModuleParameters::value_version(size_t index) {
+  return slots_[index].parameter->version();
 }
 
 void ModuleParameters::mark_partial(size_t index) { slots_[index].parameter->mark_partial(step()); }

@@ -36,7 +36,7 @@ class ModuleParameters : public ParameterSource {
   virtual std::optional<nxd_reduce_t> data_parallel_reduce() const { return std::nullopt; }
   void make_zero_gradient(size_t index) override;
   void value_changed(size_t index) override;
-  bool value_was_replaced(size_t index) override;
+  uint64_t value_version(size_t index) override;
   void mark_partial(size_t index) override;
   std::string why_partial() const override;
 
@@ -61,8 +61,6 @@ class ModuleParameters : public ParameterSource {
     ParameterInfo info;
     // Frozen here, but not on a rank whose gradient it has been given zeros for.
     bool lent_gradient = false;
-    // The value's as value_changed() left it.
-    std::optional<uint64_t> seen_version{};
   };
 
   Context& context() const { return *root_->context(); }
