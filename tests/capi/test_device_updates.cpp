@@ -205,12 +205,10 @@ void stochastic_bits(void**) {
 // Without a report nothing is read before the step ends.
 void no_report(void**) { check("adamw", {adamw, NXD_DTYPE_F32, 2, 1, false}); }
 
-void a_norm_that_is_not_finite(void**) {
+void check_skipped_by(const nxd_finish_options_t& finish) {
   const Setting setting{adamw};
   Session session(NXD_DEVICE_XLA, setting);
   const Named before = whole_parameters(session.model.get());
-  nxd_finish_options_t finish = NXD_FINISH_OPTIONS_INIT;
-  finish.scale = 3e38;
   nxd_lr_schedule_options_t schedule = NXD_LR_SCHEDULE_OPTIONS_INIT;
   schedule.warmup_steps = 10;
   NXD_TEST_OK(nxd_optimizer_set_lr_schedule(session.optimizer.get(), &schedule));
@@ -237,6 +235,19 @@ void a_norm_that_is_not_finite(void**) {
   assert_int_equal(report.updates, 1);
   NXD_TEST_OK(nxd_optimizer_get_learning_rate(session.optimizer.get(), &rate));
   assert_true(rate > first_rate);
+}
+
+void a_norm_that_is_not_finite(void**) {
+  nxd_finish_options_t finish = NXD_FINISH_OPTIONS_INIT;
+  finish.scale = 3e38;
+  check_skipped_by(finish);
+}
+
+// F32 has no normal number that small, so that gradients would lose their digits.
+void a_factor_that_vanishes(void**) {
+  nxd_finish_options_t finish = NXD_FINISH_OPTIONS_INIT;
+  finish.max_norm = 1e-40;
+  check_skipped_by(finish);
 }
 
 // An id out of range is found when the graph runs, before it updates anything.
@@ -416,6 +427,7 @@ int main() {
       cmocka_unit_test(stochastic_bits),
       cmocka_unit_test(no_report),
       cmocka_unit_test(a_norm_that_is_not_finite),
+      cmocka_unit_test(a_factor_that_vanishes),
       cmocka_unit_test(a_graph_that_fails),
       cmocka_unit_test(states_are_saved),
       cmocka_unit_test(replaced_values),
@@ -428,6 +440,7 @@ int main() {
       cmocka_unit_test(bf16),
       cmocka_unit_test(stochastic_bits),
       cmocka_unit_test(no_report),
+      cmocka_unit_test(a_factor_that_vanishes),
       cmocka_unit_test(a_graph_that_fails),
       cmocka_unit_test(replaced_values),
   };

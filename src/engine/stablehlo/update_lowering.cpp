@@ -50,10 +50,17 @@ void clip_factor(NodeLowering& n) {
     const HloValue ratio = hlo.over(most, hlo.plus(norm, 1e-6));
     clip = hlo.select(is_finite, hlo.binary("minimum", clip, ratio), clip);
   }
-  const HloValue f32_largest = hlo.constant(double{std::numeric_limits<float>::max()}, at::kDouble);
+  // The rules of factor_of().
+  using Limits = std::numeric_limits<float>;
+  const HloValue factor = hlo.times(scale, clip);
+  const HloValue fits =
+      hlo.compare("LE", hlo.times(norm, clip), hlo.constant(double{Limits::max()}, at::kDouble));
+  const HloValue is_normal =
+      hlo.compare("GE", hlo.unary("abs", factor), hlo.constant(double{Limits::min()}, at::kDouble));
+  const HloValue is_zero = hlo.compare("LE", norm, hlo.constant(0.0, at::kDouble));
   n.give(norm, 0);
-  n.give(hlo.times(scale, clip), 1);
-  n.give(hlo.compare("LE", hlo.times(norm, clip), f32_largest), 2);
+  n.give(factor, 1);
+  n.give(hlo.binary("and", fits, hlo.binary("or", is_normal, is_zero)), 2);
 }
 
 // An update on its way: what it takes, in the dtype in which it computes.
