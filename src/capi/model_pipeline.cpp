@@ -203,6 +203,15 @@ ModulePipelineOptions resolve(const Module& root, const nxd_pp_options_t& option
   return out;
 }
 
+// Options that could not be read say nothing.
+bool asks_for_costs(const nxd_pp_options_t* options) noexcept {
+  try {
+    return read_options(options, kPpDefaults, "options").partition == NXD_PP_PARTITION_COST;
+  } catch (...) {
+    return false;
+  }
+}
+
 Outcome room_for(nxd_tensor_t** outputs, size_t count) {
   return Outcome::of(-1, [&] { clear_outputs(outputs, count, "outputs"); });
 }
@@ -243,7 +252,7 @@ nxd_status_t nxd_pp_create(nxd_module_t* model, nxd_tensor_t* const* inputs, siz
       examples = unwrap_tensors(inputs, num_inputs, "inputs");
       known = resolve(*root, read_options(options, kPpDefaults, "options"), num_inputs);
     } catch (...) {
-      PipelineRunner::reject(*root->context());
+      ModulePipeline::reject(*root->context(), asks_for_costs(options));
       throw;
     }
     auto made = ModulePipeline::create(root, examples, std::move(known));

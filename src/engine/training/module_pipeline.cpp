@@ -8,6 +8,7 @@
 
 #include "core/base/hash.h"
 #include "core/base/suggestions.h"
+#include "core/comm/take_for_call.h"
 #include "core/kernels/memory_pool.h"
 #include "core/world/trained_axes.h"
 #include "engine/device/device_tensor.h"
@@ -20,6 +21,9 @@
 
 namespace nxd {
 namespace {
+
+// The call by which tensor-parallel ranks add up their costs.
+constexpr const char* kShareCosts = "all_reduce";
 
 // Evaluation mode for a scope.
 class EvaluationScope {
@@ -112,8 +116,11 @@ std::shared_ptr<ModulePipeline> ModulePipeline::create(std::shared_ptr<Module> r
   std::shared_ptr<ModulePipeline> self;
   try {
     self.reset(new ModulePipeline(std::move(root), std::move(options)));
-    self->traced_ = self->check_inputs(inputs);
-    const auto graph = self->trace_for(inputs, *self->traced_);
+    std::shared_ptr<const Graph> graph;
+    take_for_call(self->group_of_costs().get(), kShareCosts, [&] {
+      self->traced_ = self->check_inputs(inputs);
+      graph = self->trace_for(inputs, *self->traced_);
+    });
     self->find_cuts(*graph);
     self->keep_texts(*graph);
     if (!self->options_.trace_path.empty() && context->rank() == 0) {
@@ -130,6 +137,16 @@ std::shared_ptr<ModulePipeline> ModulePipeline::create(std::shared_ptr<Module> r
                                                self->options_.share_loss);
   self->keep_own_parameters();
   return self;
+}
+
+void ModulePipeline::reject(const Context& context, bool by_costs) noexcept {
+  try {
+    const auto group = by_costs ? context.parallel()->group(NXD_AXIS_TENSOR) : nullptr;
+    if (group) take_for_call(group.get(), kShareCosts, [] { throw; });
+  } catch (...) {
+    // The caller fails anyway, for the reason.
+  }
+  PipelineRunner::reject(context);
 }
 
 ModulePipeline::Signature ModulePipeline::check_inputs(const Module::Tensors& inputs) const {
@@ -181,12 +198,30 @@ void ModulePipeline::keep_texts(const Graph& graph) {
   output_paths_.resize(graph.outputs.size());
 }
 
+std::shared_ptr<ProcessGroup> ModulePipeline::group_of_costs() const {
+  const bool are_wanted = options_.partition == NXD_PP_PARTITION_COST && options_.cuts.empty() &&
+                          options_.shape.stages() > 1;
+  return are_wanted ? context()->parallel()->group(NXD_AXIS_TENSOR) : nullptr;
+}
+
 void ModulePipeline::find_cuts(const Graph& graph) {
   const int stages = options_.shape.stages();
   if (!options_.cuts.empty() || stages == 1) return;
   options_.cuts = options_.partition == NXD_PP_PARTITION_COST
-                      ? cost_cuts(graph, options_.layer_class, stages, node_costs(graph))
+                      ? cost_cuts(graph, options_.layer_class, stages, costs_of_all_shares(graph))
                       : even_cuts(graph, options_.layer_class, stages);
+}
+
+// Tensor-parallel ranks whose shares of a layer differ count other costs, and have to cut alike.
+std::vector<double> ModulePipeline::costs_of_all_shares(const Graph& graph) const {
+  const std::shared_ptr<ProcessGroup> group = group_of_costs();
+  std::vector<double> costs;
+  take_for_call(group.get(), kShareCosts, [&] { costs = node_costs(graph); });
+  if (group->size() > 1) {
+    group->run(
+        Call::all_reduce(costs.data(), costs.data(), costs.size(), NXD_DTYPE_F64, NXD_REDUCE_SUM));
+  }
+  return costs;
 }
 
 // Whatever may fail comes before the agreement: a call that fails on one rank leaves the model

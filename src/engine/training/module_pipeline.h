@@ -39,10 +39,13 @@ struct ModulePipelineOptions {
 // A model that is traced and cut, of which this rank runs its stages.
 class ModulePipeline {
  public:
-  // See nxd_pp_create. Collective over the pipeline-parallel group.
+  // See nxd_pp_create. Collective over the pipeline-parallel group and, where cuts are found by
+  // costs, the tensor-parallel one.
   static std::shared_ptr<ModulePipeline> create(std::shared_ptr<Module> root,
                                                 const Module::Tensors& inputs,
                                                 ModulePipelineOptions options);
+  // Rejects in a handler, with the reason that is handled, a create() that the other ranks make.
+  static void reject(const Context& context, bool by_costs) noexcept;
 
   Pipeline& pipeline() { return *pipeline_; }
   double run_train(const Module::Tensors& inputs);
@@ -89,6 +92,9 @@ class ModulePipeline {
   Signature check_inputs(const Module::Tensors& inputs) const;
   std::shared_ptr<const Graph> trace_for(const Module::Tensors& inputs,
                                          const Signature& signature) const;
+  // The ranks that add up their costs; null where cuts are not found by these.
+  std::shared_ptr<ProcessGroup> group_of_costs() const;
+  std::vector<double> costs_of_all_shares(const Graph& graph) const;
   void find_cuts(const Graph& graph);
   size_t loss_of(const Graph& graph) const;
   void keep_texts(const Graph& graph);
