@@ -1,6 +1,7 @@
 #pragma once
 
 #include "capi/options.h"
+#include "core/base/exact_number.h"
 #include "core/tensor_parallel/loss_formula.h"
 
 namespace nxd {
@@ -9,7 +10,7 @@ namespace nxd {
 template <class Options>
 void read_loss_formula(const Options& options, LossFormula& formula) {
   check_argument(options.label_smoothing >= 0 && options.label_smoothing <= 1,
-                 "label_smoothing: expected 0 to 1, got ", options.label_smoothing);
+                 "label_smoothing: expected 0 to 1, got ", exact_number(options.label_smoothing));
   check_argument(
       options.smoothing == NXD_SMOOTHING_TORCH || options.smoothing == NXD_SMOOTHING_MEGATRON,
       "smoothing: expected an NXD_SMOOTHING_*, got ", options.smoothing);

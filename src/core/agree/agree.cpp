@@ -5,6 +5,7 @@
 #include <cmath>
 
 #include "core/base/dtype.h"
+#include "core/base/exact_number.h"
 #include "core/comm/take_for_call.h"
 
 namespace nxd {
@@ -70,7 +71,7 @@ std::string shown(Proposal::Kind kind, double least, int low, double most, int h
   }
   const auto one = [&](double value) {
     return kind == Proposal::Kind::kDtype ? text(dtype_name(static_cast<nxd_dtype_t>(value)))
-                                          : text(value);
+                                          : exact_number(value);
   };
   return text(one(least), " on rank ", low, " and ", one(most), " on rank ", high);
 }

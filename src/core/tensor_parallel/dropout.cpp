@@ -2,6 +2,7 @@
 
 #include <utility>
 
+#include "core/base/exact_number.h"
 #include "core/tensor_parallel/array_checks.h"
 #include "core/tensor_parallel/dropout_mask.h"
 #include "core/tensor_parallel/stacked_parts.h"
@@ -33,7 +34,7 @@ DropoutPlan::DropoutPlan(const ProcessGroup& group, const RandomSite& site, bool
   check_same_dtype(out_, names_.out, in_.dtype, names_.in);
   check_shape(out_, names_.out, in_.shape);
   check_argument(options_.p >= 0 && options_.p < 1,
-                 "p: expected a probability from 0 to below 1, got ", options_.p);
+                 "p: expected a probability from 0 to below 1, got ", exact_number(options_.p));
   if (options_.shard_dim) shard_dim_ = checked_dim(*options_.shard_dim, in_.dims(), "shard_dim");
   check_argument(!options_.transposed || in_.dims() >= 2,
                  "transposed: expected at least 2 dimensions, got the shape ",

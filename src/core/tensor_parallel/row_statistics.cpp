@@ -2,6 +2,8 @@
 
 #include <algorithm>
 
+#include "core/base/exact_number.h"
+
 namespace nxd {
 namespace {
 
@@ -13,8 +15,8 @@ std::string differing_vocabulary_shares(const ProcessGroup& group, int64_t cols,
                                         double most) {
   if (most == least) return "";
   return text("expected the same share of the vocabulary on all ranks of group ", group.name(),
-              ", got ", cols, " on rank ", group.rank(), " and from ", least, " to ", most,
-              " on all");
+              ", got ", cols, " on rank ", group.rank(), " and from ", exact_number(least), " to ",
+              exact_number(most), " on all");
 }
 
 RowStatistics::RowStatistics(const ProcessGroup& group, nxd_dtype_t dtype, int64_t rows,

@@ -56,6 +56,26 @@ void test_differences(void**) {
   });
 }
 
+// Six digits show these as one.
+void test_close_differences(void**) {
+  struct Pair {
+    double ours, theirs;
+    const char* shown;
+  };
+  constexpr double kNarrow = 1e-5F;
+  for (const Pair& pair : {Pair{1048578, 1048576, "1048576 on rank 0 and 1048578 on rank 2"},
+                           Pair{1e15 + 1, 1e15, "1000000000000000 on rank 0 and 1000000000000001"},
+                           Pair{kNarrow, 1e-5, "9.999999747378752e-06 on rank 2 and 1e-05"},
+                           Pair{1e300, -0.0, "0 on rank 0 and 1e+300 on rank 2"}}) {
+    on_ranks([&](const std::vector<nxd::ProcessGroup*>& groups, int rank) {
+      const Told told = told_by([&] {
+        nxd::agree(groups, Proposal(rank).same("size", rank == 2 ? pair.ours : pair.theirs));
+      });
+      NXD_TEST_CHECK(told.message.find(pair.shown) != std::string::npos);
+    });
+  }
+}
+
 void test_rejections(void**) {
   on_ranks([](const std::vector<nxd::ProcessGroup*>& groups, int rank) {
     const Told told = told_by([&] {
@@ -131,9 +151,13 @@ void test_outcomes(void**) {
 
 int main() {
   const CMUnitTest tests[] = {
-      cmocka_unit_test(test_same),       cmocka_unit_test(test_differences),
-      cmocka_unit_test(test_rejections), cmocka_unit_test(test_long_reasons),
-      cmocka_unit_test(test_texts),      cmocka_unit_test(test_outcomes),
+      cmocka_unit_test(test_same),
+      cmocka_unit_test(test_differences),
+      cmocka_unit_test(test_close_differences),
+      cmocka_unit_test(test_rejections),
+      cmocka_unit_test(test_long_reasons),
+      cmocka_unit_test(test_texts),
+      cmocka_unit_test(test_outcomes),
   };
   return cmocka_run_group_tests(tests, nullptr, nullptr);
 }
