@@ -97,6 +97,13 @@ Numbers labels_of(const Case& c, int64_t vocabulary) {
   return labels;
 }
 
+// With NaN in the rows that pad a vocabulary: nothing may come of them.
+Numbers unset_behind(Numbers rows, int64_t vocabulary) {
+  const int64_t row = count_of(rows.shape) / rows.shape[0];
+  std::fill(rows.values.begin() + vocabulary * row, rows.values.end(), NAN);
+  return rows;
+}
+
 void check_case(nxd_context_t* ctx, const Case& c, int rank, int ranks) {
   const int64_t all = c.cols * ranks, vocabulary = c.vocab_size ? c.vocab_size : all;
   const bool each = c.reduction == NXD_REDUCTION_NONE;
@@ -121,8 +128,10 @@ void check_case(nxd_context_t* ctx, const Case& c, int rank, int ranks) {
   const nxd_dtype_t grad_dtype = c.wide_grads ? c.wide() : c.dtype;
   const Numbers weight_before = stored(Numbers::pattern({all, c.features}, 5));
   const Numbers bias_before = Numbers::pattern({c.cols}, 6);
-  Buffer px(own(x), c.dtype, c.layout), pw(stored(weight), c.dtype, c.layout);
-  Buffer pb(bias.part(0, rank, ranks), c.dtype, c.layout), pl(labels, c.labels_dtype, c.layout);
+  Buffer px(own(x), c.dtype, c.layout);
+  Buffer pw(stored(unset_behind(weight, vocabulary)), c.dtype, c.layout);
+  Buffer pb(unset_behind(bias, vocabulary).part(0, rank, ranks), c.dtype, c.layout);
+  Buffer pl(labels, c.labels_dtype, c.layout);
   Buffer statistics(e.statistics.shape, c.wide(), c.layout), loss(e.loss.shape, c.wide());
   DLTensor* const b = c.bias ? pb.tensor() : nullptr;
   const std::string what = c.text();

@@ -152,6 +152,10 @@ Operand LinearLossPlan::read_x() const {
   return gathered_x_ ? Operand::of_dense(gathered_x_->whole(scratch_)) : x_->read(scratch_);
 }
 
+int64_t LinearLossPlan::real_cols() const {
+  return real_columns(cols(), group_.rank(), tokens_.formula().vocab_size);
+}
+
 Operand LinearLossPlan::read_weight() const {
   const Operand weight = weight_.read(scratch_);
   return options_.transposed_weight ? weight : weight.t();
@@ -170,7 +174,7 @@ kernels::LogitShard LinearLossPlan::logits(const Block& block, const Operand& x,
   kernels::LogitShard shard;
   shard.dtype = tokens_.wide();
   shard.rows = block.count;
-  shard.cols = real_columns(cols(), group_.rank(), tokens_.formula().vocab_size);
+  shard.cols = real_cols();
   shard.ld = cols();
   shard.logits = to.data;
   shard.targets = labels + block.first;
@@ -274,7 +278,8 @@ void LinearLossBackward::add_block(const Block& block, const Array& dlogits, con
     const nxd_dtype_t to = reduced_x_ ? exchanged_dtype() : dtype;
     void* const data = reduced_x_ ? reduced_x_->summand(scratch_).data : dense_x_->data(scratch_);
     const Array dx = Array::dense(to, {tokens(), features()}, data);
-    write_product({dtype, dy, weight.t(), cols()}, dx.part(0, block.first, block.count));
+    // Rows that pad the vocabulary are no part of the sum, whatever they hold, such as a NaN.
+    write_product({dtype, dy, weight.t(), real_cols()}, dx.part(0, block.first, block.count));
   }
   if (!arrays_.grad_weight) return;
   const Operand rows = x.from_row(block.first, dtype);

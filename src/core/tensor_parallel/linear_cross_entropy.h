@@ -46,6 +46,7 @@ class LinearLossPlan {
   int64_t tokens() const { return tokens_.count(); }
   int64_t features() const { return arrays_.x.last(); }
   int64_t cols() const { return arrays_.weight.size(options_.transposed_weight ? 1 : 0); }
+  int64_t real_cols() const;  // of this rank's, without those that pad the vocabulary
   bool splits_sequence() const { return options_.sequence_parallel && group_.size() > 1; }
   int sequence_dim() const { return static_cast<int>(options_.sequence_dim); }
   // The dtype in which ranks exchange the parts of the gradient of x.
