@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cstdlib>
+#include <numeric>
 #include <vector>
 
 #include "core/base/dtype.h"
@@ -14,16 +15,27 @@ struct StridedStep {
   int64_t size, count;
 };
 
+// True if a range has a multiple of unit, which is at least 0.
+bool has_multiple(int64_t unit, int64_t low, int64_t high) {
+  if (low <= 0 && high >= 0) return true;
+  if (unit == 0) return false;
+  const int64_t nearest = low > 0 ? low : -high;  // of their distances from 0
+  return (unit - nearest % unit) % unit <= high - low;
+}
+
 // Tells if a sum of steps can come to lie in a range. From the largest step on, no more multiples
 // of it are tried than smaller steps can make up for: for nested dimensions these are one or two.
+// Where all steps have a common divisor whose multiples the range lies between none is tried, such
+// as for every second element and every fourth one of those between them.
 class StepSums {
  public:
   explicit StepSums(std::vector<StridedStep> steps)
-      : steps_(merged(std::move(steps))), rest_(steps_.size()) {
+      : steps_(merged(std::move(steps))), rest_(steps_.size()), unit_(steps_.size() + 1) {
     int64_t rest = 0;
     for (size_t k = steps_.size(); k-- > 0;) {
       rest_[k] = rest;
       rest += steps_[k].size * steps_[k].count;
+      unit_[k] = std::gcd(unit_[k + 1], steps_[k].size);
     }
     all_ = rest;
   }
@@ -48,7 +60,8 @@ class StepSums {
 
   bool from(size_t k, int64_t low, int64_t high) {
     if (--left_ < 0) return true;
-    if (k == steps_.size()) return low <= 0 && high >= 0;
+    if (!has_multiple(unit_[k], low, high)) return false;
+    if (k == steps_.size()) return true;
     const StridedStep& step = steps_[k];
     const int64_t lacking = low - rest_[k];
     const int64_t first = lacking > 0 ? (lacking + step.size - 1) / step.size : 0;
@@ -61,6 +74,7 @@ class StepSums {
 
   std::vector<StridedStep> steps_;
   std::vector<int64_t> rest_;  // what all later steps come to
+  std::vector<int64_t> unit_;  // the greatest common divisor of this and all later steps
   int64_t all_ = 0;
   int64_t left_ = 20000;
 };

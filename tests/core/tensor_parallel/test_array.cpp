@@ -82,6 +82,20 @@ void between_elements(void**) {
   assert_overlaps(array({5, 1, 4}, {12, 4, 1}), array({5, 2, 4}, {12, 4, 1}, 4), false);
 }
 
+// Too many elements for each to be tried. Nothing is read.
+void between_many_elements(void**) {
+  constexpr int64_t kMany = 1000000;
+  assert_overlaps(array({kMany}, {2}), array({kMany / 2}, {4}, 1), false);
+  assert_overlaps(array({kMany}, {2}), array({kMany / 2}, {4}, 2), true);
+  assert_overlaps(array({kMany}, {3}), array({kMany / 2}, {6}, 5), false);
+  assert_overlaps(array({kMany}, {3}), array({kMany / 2}, {-6}, 3 * kMany - 1), false);
+  assert_overlaps(array({1000, kMany}, {4 * kMany, 4}), array({1000, kMany / 2}, {4 * kMany, 8}, 2),
+                  false);
+  Array wide = array({kMany / 2}, {2}, 2);  // behind every second of twice as many
+  wide.dtype = NXD_DTYPE_F64;
+  assert_overlaps(array({kMany}, {4}), wide, false);
+}
+
 using Places = std::multiset<const char*>;
 
 // The bytes of an array, one by one.
@@ -220,10 +234,14 @@ void what_no_memory_holds(void**) {
 }  // namespace
 
 int main() {
-  const CMUnitTest tests[] = {
-      cmocka_unit_test(matrices),         cmocka_unit_test(overlaps),
-      cmocka_unit_test(between_elements), cmocka_unit_test(drawn_arrays),
-      cmocka_unit_test(outputs),          cmocka_unit_test(parts),
-      cmocka_unit_test(too_many_steps),   cmocka_unit_test(what_no_memory_holds)};
+  const CMUnitTest tests[] = {cmocka_unit_test(matrices),
+                              cmocka_unit_test(overlaps),
+                              cmocka_unit_test(between_elements),
+                              cmocka_unit_test(between_many_elements),
+                              cmocka_unit_test(drawn_arrays),
+                              cmocka_unit_test(outputs),
+                              cmocka_unit_test(parts),
+                              cmocka_unit_test(too_many_steps),
+                              cmocka_unit_test(what_no_memory_holds)};
   return cmocka_run_group_tests(tests, nullptr, nullptr);
 }
