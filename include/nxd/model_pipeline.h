@@ -88,7 +88,8 @@ NXD_API nxd_status_t nxd_pp_options_init(nxd_pp_options_t* options, size_t size)
  *  device get theirs. Parameters that several stages share are made equal to their owner's, that of
  *  the first stage that has them, and their gradients are summed by every training run, in F32
  *  where a ddp keeps them so; their gradient hooks are called at its end, once. A call that is
- *  rejected on one rank is rejected on all, and leaves the model whole on all of them.
+ *  rejected on one rank is rejected on all, and leaves the model whole on all of them. With
+ *  NXD_PP_PARTITION_COST the tensor-parallel group takes part as well, whose ranks add up costs.
  *
  *  A parameter may be frozen and thawed later (nxd_parameter_set_trainable) on the ranks whose
  *  stages have it, all of them: the next run traces the model again.
