@@ -163,6 +163,18 @@ void check_empty(nxd_context_t* ctx, int, int, void*) {
   NXD_TEST_OK(nxd_dropout_forward(ctx, kName, one.tensor(), &options, one.tensor()));
 }
 
+// The stride of a dimension of one element means nothing, and frameworks say different ones.
+void check_other_strides(nxd_context_t* ctx, int, int, void*) {
+  auto options = options_of(kP);
+  Buffer x(Numbers::pattern({1, 5}, 1), NXD_DTYPE_F32), y({1, 5}, NXD_DTYPE_F32);
+  NXD_TEST_OK(nxd_dropout_forward(ctx, kName, x.tensor(), &options, y.tensor()));
+  int64_t strides[] = {1, 1};
+  DLTensor same = *x.tensor();
+  same.strides = strides;
+  NXD_TEST_OK(nxd_dropout_forward(ctx, kName, x.tensor(), &options, &same));
+  for (int64_t i = 0; i < 5; ++i) NXD_TEST_CHECK(x.get(i) == y.get(i));
+}
+
 void on_all_ranks(nxd_test_rank_fn body) {
   for (const int ranks : {1, 2, 4}) nxd_test_run_ranks(ranks, ranks, body, nullptr);
 }
@@ -172,13 +184,14 @@ void rounding(void**) { nxd_test_run_ranks(1, 1, check_rounding, nullptr); }
 void parts_of_arrays(void**) { on_all_ranks(check_parts); }
 void transposed_arrays(void**) { on_all_ranks(check_transposed); }
 void empty_arrays(void**) { on_all_ranks(check_empty); }
+void other_strides(void**) { on_all_ranks(check_other_strides); }
 
 }  // namespace
 
 int main() {
-  const CMUnitTest tests[] = {cmocka_unit_test(bits_of_positions),
-                              cmocka_unit_test(parts_of_arrays),
-                              cmocka_unit_test(transposed_arrays), cmocka_unit_test(empty_arrays),
-                              cmocka_unit_test(rounding)};
+  const CMUnitTest tests[] = {
+      cmocka_unit_test(bits_of_positions), cmocka_unit_test(parts_of_arrays),
+      cmocka_unit_test(transposed_arrays), cmocka_unit_test(empty_arrays),
+      cmocka_unit_test(other_strides),     cmocka_unit_test(rounding)};
   return cmocka_run_group_tests(tests, nullptr, nullptr);
 }

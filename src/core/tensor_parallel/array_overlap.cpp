@@ -140,4 +140,12 @@ bool overlap(const Array& a, const Array& b) {
   return StepSums(std::move(steps)).reach(low, high);
 }
 
+bool is_same_array(const Array& a, const Array& b) {
+  if (a.data != b.data || a.dtype != b.dtype || a.shape != b.shape) return false;
+  for (size_t d = 0; d < a.shape.size(); ++d) {
+    if (a.shape[d] > 1 && a.strides[d] != b.strides[d]) return false;
+  }
+  return true;
+}
+
 }  // namespace nxd

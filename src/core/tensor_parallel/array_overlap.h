@@ -11,4 +11,8 @@ bool overlaps_itself(const Array& array);
 // between each other's elements, such as columns of one larger array, share none.
 bool overlap(const Array& a, const Array& b);
 
+// True if two arrays are the same elements in the same places, whatever strides they give
+// dimensions of one element, where these mean nothing.
+bool is_same_array(const Array& a, const Array& b);
+
 }  // namespace nxd

@@ -4,6 +4,7 @@
 
 #include "core/base/exact_number.h"
 #include "core/tensor_parallel/array_checks.h"
+#include "core/tensor_parallel/array_overlap.h"
 #include "core/tensor_parallel/dropout_mask.h"
 #include "core/tensor_parallel/stacked_parts.h"
 
@@ -44,8 +45,7 @@ DropoutPlan::DropoutPlan(const ProcessGroup& group, const RandomSite& site, bool
 
 void DropoutPlan::check_memory() const {
   CallMemory memory;
-  const bool in_place = in_.data == out_.data && in_.strides == out_.strides;
-  if (!in_place) memory.add_input(in_, names_.in);
+  if (!is_same_array(in_, out_)) memory.add_input(in_, names_.in);
   memory.add_output(out_, names_.out);
   memory.check(options_.workspace);
 }

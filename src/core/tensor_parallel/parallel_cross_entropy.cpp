@@ -5,6 +5,7 @@
 
 #include "core/base/dtype.h"
 #include "core/tensor_parallel/array_checks.h"
+#include "core/tensor_parallel/array_overlap.h"
 #include "core/tensor_parallel/dense_array.h"
 
 namespace nxd {
@@ -89,8 +90,7 @@ void VocabLossPlan::check_arrays() const {
   if (!rounds) check_same_dtype(grad, "grad_logits", arrays_.logits.dtype, "logits");
   check_shape(grad, "grad_logits", shape);
   // Gradients may take the place of the logits.
-  const bool in_place = grad.data == arrays_.logits.data && grad.strides == arrays_.logits.strides;
-  if (!in_place) memory.add_input(arrays_.logits, "logits");
+  if (!is_same_array(grad, arrays_.logits)) memory.add_input(arrays_.logits, "logits");
   memory.add_output(arrays_.grad_logits, "grad_logits");
   memory.check(options_.workspace);
 }
