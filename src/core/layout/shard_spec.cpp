@@ -83,19 +83,19 @@ ShardSpec ShardSpec::padded(Shape shape, int dim, int64_t padded_extent, int ran
   return ranges(std::move(shape), dim, taken, padded_extent);
 }
 
-ShardSpec ShardSpec::heads(Shape shape, int dim, int head_count, int rank, int size) {
+ShardSpec ShardSpec::heads(Shape shape, int dim, int num_heads, int rank, int size) {
   const int64_t extent = check_part(shape, dim, rank, size);
-  check_argument(head_count >= 1, "head_count: expected at least 1, got ", head_count);
-  check_divisible(shape, dim, extent, head_count);
-  if (head_count >= size) {
-    check_argument(head_count % size == 0, "head_count: expected a multiple of the ", size,
-                   " ranks, got ", head_count);
+  check_argument(num_heads >= 1, "num_heads: expected at least 1, got ", num_heads);
+  check_divisible(shape, dim, extent, num_heads);
+  if (num_heads >= size) {
+    check_argument(num_heads % size == 0, "num_heads: expected a multiple of the ", size,
+                   " ranks, got ", num_heads);
     return split(std::move(shape), dim, rank, size);
   }
-  check_argument(size % head_count == 0, "head_count: expected a divisor of the ", size,
-                 " ranks, got ", head_count);
-  const int64_t width = extent / head_count;
-  const int64_t head = int64_t{rank} * head_count / size;
+  check_argument(size % num_heads == 0, "num_heads: expected a divisor of the ", size,
+                 " ranks, got ", num_heads);
+  const int64_t width = extent / num_heads;
+  const int64_t head = int64_t{rank} * num_heads / size;
   return ranges(std::move(shape), dim, {{head * width, (head + 1) * width}}, extent);
 }
 

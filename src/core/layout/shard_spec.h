@@ -30,9 +30,9 @@ class ShardSpec {
   // with a stride beyond the real part of each of the stride fused tensors.
   static ShardSpec padded(Shape shape, int dim, int64_t padded_extent, int rank, int size,
                           int stride = 1);
-  // The dimension is head_count heads. With at least one head per rank as split; with fewer, rank r
-  // holds head r * head_count / size, and several ranks the same one.
-  static ShardSpec heads(Shape shape, int dim, int head_count, int rank, int size);
+  // The dimension is num_heads heads. With at least one head per rank as split; with fewer, rank r
+  // holds head r * num_heads / size, and several ranks the same one.
+  static ShardSpec heads(Shape shape, int dim, int num_heads, int rank, int size);
   // Any ranges; each within 0..padded_extent, which is at least the dimension's extent.
   static ShardSpec ranges(Shape shape, int dim, const std::vector<Range>& taken,
                           int64_t padded_extent);

@@ -202,9 +202,9 @@ void test_bad_arguments(void**) {
   refused([] { ShardSpec::padded({8}, 0, 10, 0, 2, 2); }, "divisible by 4");
   refused([] { ShardSpec::padded({9}, 0, 12, 0, 2, 2); }, "divisible by 2");
   refused([] { ShardSpec::heads({8}, 0, 3, 0, 2); }, "divisible by 3");
-  refused([] { ShardSpec::heads({12}, 0, 3, 0, 2); }, "multiple of the 2 ranks");
-  refused([] { ShardSpec::heads({12}, 0, 2, 0, 3); }, "divisor of the 3 ranks");
-  refused([] { ShardSpec::heads({12}, 0, 0, 0, 3); }, "head_count");
+  refused([] { ShardSpec::heads({12}, 0, 3, 0, 2); }, "num_heads: expected a multiple of the 2");
+  refused([] { ShardSpec::heads({12}, 0, 2, 0, 3); }, "num_heads: expected a divisor of the 3");
+  refused([] { ShardSpec::heads({12}, 0, 0, 0, 3); }, "num_heads");
   refused([] { ShardSpec::ranges({4}, 0, {{0, 5}}, 4); }, "within 0 to 4");
   refused([] { ShardSpec::ranges({4}, 0, {{3, 2}}, 4); }, "within 0 to 4");
   const RandomSite site(1, "w");
