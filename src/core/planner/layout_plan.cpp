@@ -297,8 +297,8 @@ void LayoutPlan::add_finish(int rank) {
     finish.exposed += time.host + (overlaps ? std::max(0.0, time.link - last_backward) : time.link);
   };
   if (layout_.data_parallel_size > 1) {
-    const GroupPlaces places =
-        group_places(machine_, layout_.data_parallel_size, layout_.tensor_parallel_size);
+    const GroupPlaces places = group_places(machine_, ranks_in(layout_), layout_.data_parallel_size,
+                                            layout_.tensor_parallel_size);
     if (layout_.zero_stage == 1) {
       add(reduce_scatter_time(machine_, places, bytes), true);
       add(reduce_scatter_time(machine_, places, bytes), false);

@@ -16,6 +16,10 @@ void fill(double& value, double fallback, double most, const char* name) {
   if (value == 0) value = fallback;
 }
 
+bool is_one_host(const nxd_plan_machine_t& machine, int world) {
+  return machine.ranks_per_host == 0 || world <= machine.ranks_per_host;
+}
+
 }  // namespace
 
 nxd_plan_machine_t read_plan_machine(const nxd_plan_machine_t& given) {
@@ -37,9 +41,9 @@ nxd_plan_machine_t read_plan_machine(const nxd_plan_machine_t& given) {
   return machine;
 }
 
-GroupPlaces group_places(const nxd_plan_machine_t& machine, int size, int stride) {
+GroupPlaces group_places(const nxd_plan_machine_t& machine, int world, int size, int stride) {
   const int per_host = machine.ranks_per_host;
-  if (per_host == 0) return {size, 1, 1};
+  if (is_one_host(machine, world)) return {size, 1, 1};
   // Places in a host that are the stride apart; none where hosts do not begin at one.
   const int slots = per_host % stride == 0 ? per_host / stride : 1;
   const int on_host = std::gcd(size, slots);
@@ -68,11 +72,11 @@ CollectiveTime reduce_scatter_time(const nxd_plan_machine_t& machine, const Grou
 }
 
 double message_time(const nxd_plan_machine_t& machine, int world, int stride, double bytes) {
-  const int per_host = machine.ranks_per_host;
-  if (per_host == 0 || world <= per_host) {
+  if (is_one_host(machine, world)) {
     return machine.host_latency + bytes / machine.host_bandwidth;
   }
-  return machine.link_latency + bytes * std::min(per_host, stride) / machine.link_bandwidth;
+  const int senders = std::min(machine.ranks_per_host, stride);
+  return machine.link_latency + bytes * senders / machine.link_bandwidth;
 }
 
 }  // namespace nxd

@@ -10,6 +10,11 @@ namespace nxd {
 // range.
 nxd_plan_machine_t read_plan_machine(const nxd_plan_machine_t& given);
 
+// The ranks of the whole world.
+inline int ranks_in(const nxd_plan_layout_t& layout) {
+  return layout.tensor_parallel_size * layout.pipeline_parallel_size * layout.data_parallel_size;
+}
+
 // The place of a group's ranks on hosts: evenly, so many on each of so many hosts.
 struct GroupPlaces {
   int on_host = 1;
@@ -19,8 +24,8 @@ struct GroupPlaces {
   int ranks() const { return on_host * hosts; }
 };
 
-// A group of `size` ranks that are `stride` ranks apart.
-GroupPlaces group_places(const nxd_plan_machine_t& machine, int size, int stride);
+// A group of `size` ranks that are `stride` ranks apart, in a world of so many.
+GroupPlaces group_places(const nxd_plan_machine_t& machine, int world, int size, int stride);
 
 // Seconds within hosts and between them, of collectives over bytes that each rank has at the
 // beginning (reduce-scatter, all-reduce) or at the end (all-gather).

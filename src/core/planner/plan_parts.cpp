@@ -9,7 +9,9 @@ class PartMaker : PartSizes {
  public:
   PartMaker(const ModelSizes& model, const nxd_plan_machine_t& machine,
             const nxd_plan_layout_t& layout)
-      : PartSizes(model, layout), machine_(machine), places_(group_places(machine, tensor_, 1)) {
+      : PartSizes(model, layout),
+        machine_(machine),
+        places_(group_places(machine, ranks_in(layout), tensor_, 1)) {
     const bool bf16 = is_narrow();
     flops_ = bf16 ? machine.gemm_rate_bf16 : machine.gemm_rate_f32;
     attention_flops_ = flops_ * (bf16 ? machine.attention_share_bf16 : machine.attention_share_f32);

@@ -10,10 +10,11 @@
 
 namespace {
 
-void assert_places(int per_host, int size, int stride, const nxd::GroupPlaces& expected) {
+void assert_places(int per_host, int size, int stride, const nxd::GroupPlaces& expected,
+                   int world = 1000) {
   nxd_plan_machine_t machine = round_machine();
   machine.ranks_per_host = per_host;
-  const nxd::GroupPlaces places = nxd::group_places(machine, size, stride);
+  const nxd::GroupPlaces places = nxd::group_places(machine, world, size, stride);
   assert_int_equal(places.on_host, expected.on_host);
   assert_int_equal(places.hosts, expected.hosts);
   assert_int_equal(places.groups, expected.groups);
@@ -28,6 +29,14 @@ void places(void**) {
   assert_places(6, 4, 2, {1, 4, 6});
   assert_places(6, 3, 2, {3, 1, 2});
   assert_places(5, 4, 2, {1, 4, 5});
+}
+
+// A host that has all ranks has every group, whether or not its size divides the host's places.
+void places_of_a_small_world(void**) {
+  assert_places(8, 3, 1, {3, 1, 1}, 3);
+  assert_places(8, 3, 2, {3, 1, 1}, 6);
+  assert_places(8, 7, 1, {7, 1, 1}, 8);
+  assert_places(8, 3, 1, {1, 3, 8}, 9);
 }
 
 // A message stays on the host as long as that has all ranks.
@@ -57,7 +66,7 @@ void rounds(void**) {
 }  // namespace
 
 int main() {
-  const CMUnitTest tests[] = {cmocka_unit_test(places), cmocka_unit_test(messages),
-                              cmocka_unit_test(rounds)};
+  const CMUnitTest tests[] = {cmocka_unit_test(places), cmocka_unit_test(places_of_a_small_world),
+                              cmocka_unit_test(messages), cmocka_unit_test(rounds)};
   return cmocka_run_group_tests(tests, nullptr, nullptr);
 }

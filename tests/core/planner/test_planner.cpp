@@ -222,6 +222,21 @@ void test_collectives_by_hand(void**) {
   assert_true(p.exposed_seconds >= p.data_parallel_seconds / 2);
 }
 
+// A host with places for more ranks than there are has all groups, as hosts without a bound have.
+void test_a_world_within_a_host(void**) {
+  for (const int copies : {3, 5, 7}) {
+    const nxd_plan_layout_t layout = layout_of(1, 1, copies, 1, 10);
+    nxd_plan_machine_t machine = round_machine();
+    const double within = predict(small_model(), machine, layout).step_seconds;
+    for (const int per_host : {copies, copies + 1, 64}) {
+      machine.ranks_per_host = per_host;
+      assert_near(predict(small_model(), machine, layout).step_seconds, within);
+    }
+    machine.ranks_per_host = copies - 1;
+    assert_true(predict(small_model(), machine, layout).step_seconds > within);
+  }
+}
+
 // The pipeline's time is that of the schedule's report for the stages' own costs.
 void test_pipeline_report(void**) {
   const nxd_plan_model_t model = small_model();
@@ -547,6 +562,7 @@ int main() {
                               cmocka_unit_test(test_windows),
                               cmocka_unit_test(test_uneven_shares),
                               cmocka_unit_test(test_collectives_by_hand),
+                              cmocka_unit_test(test_a_world_within_a_host),
                               cmocka_unit_test(test_pipeline_report),
                               cmocka_unit_test(test_pipeline_memory),
                               cmocka_unit_test(test_cuts),
