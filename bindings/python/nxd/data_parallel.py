@@ -76,6 +76,10 @@ class Ddp(Handle):
     def __len__(self) -> int:
         return get("size_t*", core.nxd_ddp_get_count, self.pointer)
 
+    def __bool__(self) -> bool:
+        """True also of a rank without parameters, whose ddp is one all the same."""
+        return True
+
     @property
     def names(self) -> list[str]:
         out = ffi.new("const char**")

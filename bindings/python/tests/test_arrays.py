@@ -408,6 +408,12 @@ class Optimizers(unittest.TestCase):
                         directory, f"{ranks}.safetensors"), "gate_up.exp_avg", state)
                 np.testing.assert_allclose(state, whole / 10, rtol=1e-6)
 
+    def test_ddp_of_a_stage_without_parameters(self):
+        with nxd.Context() as context:
+            ddp = nxd.Ddp.over_arrays(context, {}, {})
+            self.assertTrue(ddp)
+            self.assertEqual(len(ddp), 0)
+
     def test_ddp(self):
         with nxd.Context() as context:
             params = parameters()
