@@ -206,6 +206,26 @@ void too_long_for_a_part(void**) {
   }
 }
 
+// A body that is called alone says which ids it takes, as the whole model does.
+void flat_ids_of_a_body(void**) {
+  const std::pair<const char*, const char*> bodies[] = {{"llama_tiny", "model"},
+                                                        {"gpt2_tiny", "transformer"},
+                                                        {"gpt_neox_tiny", "gpt_neox"},
+                                                        {"bert_tiny", "bert"}};
+  for (const auto& [name, path] : bodies) {
+    const std::string config = ModelOracle(name).config;
+    on_ranks<int>(Layout{2}, 0, [&, path = path](nxd_context_t* ctx) {
+      const Module model = create_model(ctx, config, Layout{2});
+      nxd_module_t* body = nullptr;
+      NXD_TEST_OK(nxd_module_find_module(model.get(), path, &body));
+      const Tensor flat = make_i64({1, 2, 3, 4}, {4});
+      refused_forward(body, {flat.get()}, 1,
+                      "ids: expected [batch, sequence] of dtype i64, got Long of shape [4]");
+      return 0;
+    });
+  }
+}
+
 // Numbers of inputs and outputs that one rank alone has wrong.
 void bad_numbers_of_one_rank(void**) {
   for (const char* name : {"llama_tiny", "gpt2_tiny", "bert_tiny"}) {
@@ -336,6 +356,7 @@ int main() {
       cmocka_unit_test(unreduced_axes),
       cmocka_unit_test(bad_inputs),
       cmocka_unit_test(too_long_for_a_part),
+      cmocka_unit_test(flat_ids_of_a_body),
       cmocka_unit_test(nothing_to_predict),
       cmocka_unit_test(key_mask),
       cmocka_unit_test(interrupted_making),

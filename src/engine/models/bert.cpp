@@ -259,6 +259,7 @@ BertModel::BertModel(const LayerContext& at, const BertConfig& config)
 
 Module::Tensors BertModel::forward(const Tensors& inputs, size_t n_outputs) {
   check_arity(inputs, n_outputs, 1, 3, 2);
+  check_token_ids(*this, inputs[0]);
   const at::Tensor mask = input_or_none(inputs, 1);
   at::Tensor x = embeddings_->call({inputs[0], input_or_none(inputs, 2)})[0];
   for (const auto& layer : layers_) x = layer->call({x, mask})[0];

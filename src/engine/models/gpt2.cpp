@@ -118,6 +118,7 @@ Gpt2Model::Gpt2Model(const LayerContext& at, const Gpt2Config& config)
 
 Module::Tensors Gpt2Model::forward(const Tensors& inputs, size_t n_outputs) {
   check_arity(inputs, n_outputs, 1, 2, 1);
+  check_token_ids(*this, inputs[0]);
   const at::Tensor mask = input_or_none(inputs, 1);
   at::Tensor x = (*embedding_)(sequence_parallel_ ? inputs[0].t().contiguous() : inputs[0]);
   positions_->check_parameters(inputs);

@@ -68,6 +68,7 @@ LlamaModel::LlamaModel(const LayerContext& at, const LlamaConfig& config)
 
 Module::Tensors LlamaModel::forward(const Tensors& inputs, size_t n_outputs) {
   check_arity(inputs, n_outputs, 1, 2, 1);
+  check_token_ids(*this, inputs[0]);
   const at::Tensor mask = input_or_none(inputs, 1);
   at::Tensor x = (*embedding_)(sequence_parallel_ ? inputs[0].t().contiguous() : inputs[0]);
   at::Tensor residual;

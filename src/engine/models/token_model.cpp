@@ -9,6 +9,15 @@
 
 namespace nxd {
 
+void check_token_ids(const Module& module, const at::Tensor& ids) {
+  const std::string& name = module.class_name();
+  check_with_peers(*module.context(), name.c_str(), [&] {
+    check_argument(ids.dim() == 2 && ids.scalar_type() == at::kLong, name,
+                   ": ids: expected [batch, sequence] of dtype i64, got ",
+                   c10::toString(ids.scalar_type()), " of shape ", ids.sizes());
+  });
+}
+
 TokenModel::TokenModel(const LayerContext& at, const char* class_name, const ModelSizes& sizes)
     : Model(at.context, class_name),
       group_(at.group()),
@@ -32,9 +41,7 @@ void TokenModel::check(bool holds, const std::string& message) const {
 }
 
 void TokenModel::check_ids(const at::Tensor& ids) const {
-  check(ids.dim() == 2 && ids.scalar_type() == at::kLong,
-        text("ids: expected [batch, sequence] of dtype i64, got ", c10::toString(ids.scalar_type()),
-             " of shape ", ids.sizes()));
+  check_token_ids(*this, ids);
   check(ids.numel() > 0, text("ids: expected at least one token, got shape ", ids.sizes()));
   const int64_t sequence = ids.size(1);
   check(sizes_.positions == 0 || sequence <= sizes_.positions,

@@ -57,6 +57,10 @@ inline double norm_eps(double eps) {
   return eps == 0 ? std::numeric_limits<double>::denorm_min() : eps;
 }
 
+// Rejects ids that are not [batch, sequence] on all ranks alike, also of a model's body that is
+// called alone.
+void check_token_ids(const Module& module, const at::Tensor& ids);
+
 // A module's input, undefined where it was left out.
 inline at::Tensor input_or_none(const Module::Tensors& inputs, size_t index) {
   return index < inputs.size() ? inputs[index] : at::Tensor();
