@@ -230,6 +230,23 @@ void test_a_rank_with_a_node_more(void**) {
   }
 }
 
+// A trial with zeros would divide by them.
+void test_quotients_of_integers_are_recorded(void**) {
+  const Tensor x = op("arange", {{"end", 7}}), there = moved(x, NXD_DEVICE_XLA);
+  NXD_TEST_OK(nxd_device_reset_metrics());
+  const Tensor by_number = op("floor_divide", "Scalar", {{"self", there}, {"other", -2}});
+  const Tensor divisors = op("add", "Scalar", {{"self", there}, {"other", 1}});
+  const Tensor by_tensor = op("floor_divide", {{"self", by_number}, {"other", divisors}});
+  NXD_TEST_OK(nxd_mark_step(1));
+  assert_int_equal(metrics().fallbacks, 0);
+  assert_int_equal(metrics().executions, 1);
+  const Tensor wanted = op("floor_divide", "Scalar", {{"self", x}, {"other", -2}});
+  NXD_TEST_CLOSE("by a number", moved(by_number, NXD_DEVICE_CPU), wanted, 0);
+  NXD_TEST_CLOSE("by a tensor", moved(by_tensor, NXD_DEVICE_CPU),
+                 op("floor_divide", {{"self", wanted}, {"other", moved(divisors, NXD_DEVICE_CPU)}}),
+                 0);
+}
+
 // More than a process can address: the step says so, and names the operator where it is replayed.
 void test_a_step_without_memory(void**) {
   if (kSanitized) return;  // its allocator ends the process
@@ -291,6 +308,7 @@ int main() {
       cmocka_unit_test(test_closures_that_fail),
       cmocka_unit_test(test_a_cut_step_has_its_largest_graph),
       cmocka_unit_test(test_a_rank_with_a_node_more),
+      cmocka_unit_test(test_quotients_of_integers_are_recorded),
       cmocka_unit_test(test_a_step_without_memory),
       cmocka_unit_test(test_bad_calls),
   };

@@ -123,6 +123,12 @@ void where(Stack& stack) {
   give(stack, made(sizes, condition, at::result_type(a, b)));
 }
 
+// Quotients of integers that trials with zeros would divide by.
+void floor_divide(Stack& stack) {
+  const at::Tensor a = tensor_at(stack, 0), b = tensor_at(stack, 1);
+  give(stack, made(at::infer_size(a.sizes(), b.sizes()), a, at::result_type(a, b)));
+}
+
 void check_deviates(const at::Tensor& x) {
   check_argument(at::isFloatingType(x.scalar_type()) || at::isComplexType(x.scalar_type()),
                  "var and std: expected a floating point dtype, got ", x.scalar_type());
@@ -455,6 +461,7 @@ constexpr std::pair<std::string_view, ShapeFunction> kFunctions[] = {
     {"aten::embedding", {embedding}},
     {"aten::embedding_dense_backward", {embedding_dense_backward}},
     {"aten::flip", {same}},
+    {"aten::floor_divide", {floor_divide}},
     {"aten::hardswish", {same}},
     {"aten::hardswish_", {itself}},
     {"aten::hardtanh", {same}},

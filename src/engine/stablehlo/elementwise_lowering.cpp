@@ -100,6 +100,22 @@ void divide_rounded(NodeLowering& n) {
   n.give(mode == "floor" ? floor_quotient(n.hlo, a, b) : n.hlo.over(a, b));
 }
 
+// (a, b): the quotient of integers by 0 is an error, which the host alone can tell.
+void floor_divide(NodeLowering& n) {
+  HloBuilder& hlo = n.hlo;
+  const at::ScalarType dtype = wide_dtype(n.dtype());
+  const bool is_floating = at::isFloatingType(dtype);
+  if (!is_floating && !hlo.target().is_neuron()) return n.leave_to_host();
+  const HloValue a = n.operand(0, dtype), b = n.operand(1, dtype);
+  if (is_floating) return n.give(floor_quotient(hlo, a, b));
+  const HloValue left = hlo.binary("remainder", a, b), zero = hlo.filled_like(a, 0);
+  const HloValue differs =
+      hlo.binary("xor", hlo.compare("LT", b, zero), hlo.compare("LT", left, zero));
+  const HloValue is_above = hlo.binary("and", hlo.compare("NE", left, zero), differs);
+  const HloValue exact = hlo.over(a, b);
+  n.give(hlo.select(is_above, hlo.minus(exact, hlo.filled_like(exact, 1)), exact));
+}
+
 // The remainder has the divisor's sign; StableHLO's has the dividend's. That of an integer by 0 is
 // an error, which the host alone can tell.
 void remainder(NodeLowering& n) {
@@ -219,6 +235,7 @@ const Lowerings& elementwise_lowerings() {
       {"aten::exp", wide_unary, "exponential"},
       {"aten::expm1", wide_unary, "exponential_minus_one"},
       {"aten::floor", rounded, "floor"},
+      {"aten::floor_divide", floor_divide},
       {"aten::ge.Scalar", compare, "GE"},
       {"aten::ge.Tensor", compare, "GE"},
       {"aten::gt.Scalar", compare, "GT"},

@@ -94,6 +94,7 @@ const std::vector<Case>& elementwise_cases() {
       CASE(t.whole / 4),
       CASE(at::div(t.a, t.positive, "floor")),
       CASE(at::div(t.a, 0.3, "floor")),
+      CASE(at::floor_divide(t.a, t.positive)),
       CASE(at::addcmul(t.a, t.b, t.row, 0.3)),
       CASE(at::addcdiv(t.a, t.b, t.positive, -0.1)),
       CASE(at::addcdiv(t.a, t.b, t.positive)),
