@@ -214,6 +214,55 @@ void masters_of_rewritten_parameters(void**) {
   }
 }
 
+// A state that was saved without masters goes on with them: they are made from the values, by the
+// next update and by a save before that.
+void masters_of_a_state_without(void**) {
+  const TempDir directory;
+  const std::string path = directory.path() + "/state", again = directory.path() + "/again";
+  for (const int32_t zero_stage : {0, 1}) {
+    on_ranks<int>(2, [&](nxd_context_t* ctx, int, int) {
+      BufferModel model({{9}, {40}}, NXD_DTYPE_BF16, NXD_DTYPE_F32);
+      nxd_ddp_options_t options = in_buckets(0);
+      options.zero_stage = zero_stage;
+      Ddp ddp;
+      if (!NXD_TEST_OK(model.create_ddp(ctx, options, ddp))) return 0;
+      const auto make = [&](nxd_bf16_update_t update, double momentum) {
+        nxd_sgd_options_t sgd = NXD_SGD_OPTIONS_INIT;
+        sgd.learning_rate = 0.25;
+        sgd.momentum = momentum;
+        sgd.bf16_update = update;
+        nxd_optimizer_t* handle = nullptr;
+        NXD_TEST_OK(nxd_optimizer_create_sgd_ddp(ddp.get(), &sgd, &handle));
+        return Optimizer(handle);
+      };
+      const auto step = [&](const Optimizer& optimizer, double gradient) {
+        for (const auto& grad : model.grads) {
+          for (int64_t i = 0; i < grad->count(); ++i) grad->set(i, gradient / 2);
+        }
+        NXD_TEST_OK(nxd_optimizer_step(optimizer.get(), nullptr, nullptr));
+      };
+      for (const auto& array : model.params) {
+        for (int64_t i = 0; i < array->count(); ++i) array->set(i, 3);
+      }
+      Optimizer optimizer = make(NXD_BF16_UPDATE_NEAREST, 0);
+      step(optimizer, 1);
+      NXD_TEST_OK(nxd_optimizer_save(optimizer.get(), path.c_str()));
+      optimizer = make(NXD_BF16_UPDATE_MASTER, 0);
+      NXD_TEST_OK(nxd_optimizer_load(optimizer.get(), path.c_str()));
+      NXD_TEST_OK(nxd_optimizer_save(optimizer.get(), again.c_str()));
+      // Steps that the master alone adds up: each is a quarter of the way to the next BF16.
+      for (int i = 0; i < 3; ++i) step(optimizer, 0x1p-6);
+      for (const double value : model.values()) NXD_TEST_CHECK(value == 2.75 - 0x1p-6);
+      optimizer = make(NXD_BF16_UPDATE_MASTER, 0);
+      NXD_TEST_OK(nxd_optimizer_load(optimizer.get(), again.c_str()));
+      optimizer = make(NXD_BF16_UPDATE_MASTER, 0.5);
+      NXD_TEST_REFUSED(nxd_optimizer_load(optimizer.get(), path.c_str()),
+                       NXD_ERROR_INVALID_ARGUMENT, "expected the states that this sgd keeps");
+      return 0;
+    });
+  }
+}
+
 // An optimizer goes on from what another one over the same ddp has made of the values, and not from
 // its own masters of before. The values, and the steps, are numbers of BF16.
 void masters_of_two_optimizers(void**) {
@@ -256,6 +305,7 @@ int main() {
                               cmocka_unit_test(masters_of_rebound_parameters),
                               cmocka_unit_test(masters_that_are_loaded),
                               cmocka_unit_test(masters_of_rewritten_parameters),
+                              cmocka_unit_test(masters_of_a_state_without),
                               cmocka_unit_test(masters_of_two_optimizers)};
   return cmocka_run_group_tests(tests, nullptr, nullptr);
 }

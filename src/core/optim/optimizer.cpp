@@ -564,8 +564,8 @@ void Optimizer::prepare_to_save() {
   const std::string partial = why_partial();
   check_state(partial.empty(), partial);
   for (OptimizerState::Span& span : state_->spans()) {
-    if (!span.master || !copies_value(span)) continue;
-    span.master.make_own();
+    if (span.updates == 0 || !copies_value(span)) continue;
+    if (span.master) span.master.make_own();
     make_blocks(span, source_->value(span.parameter));
   }
 }

@@ -336,7 +336,13 @@ int64_t load_state(const std::string& path, ParameterSource& source, OptimizerSt
     if (read[r].updates == 0) continue;
     const std::vector<std::string> names = stored_states(info, rule.states(), has_masters(rule));
     for (size_t s = 0; s < names.size(); ++s) {
-      Block block = read_block(reader, info.name + "." + names[s], info, span);
+      const std::string name = info.name + "." + names[s];
+      // Saved without masters: the next update makes one from the value.
+      if (names[s] == kMaster && !reader.contains(name)) continue;
+      check_argument(reader.contains(name), path, ": no tensor \"", printable(name),
+                     "\": expected the states that this ", rule.kind(),
+                     " keeps, got those of one with other options, such as momentum 0");
+      Block block = read_block(reader, name, info, span);
       if (names[s] == kMaster) {
         read[r].master = std::move(block);
       } else {
