@@ -262,6 +262,32 @@ void scattered_dimensions(nxd_context_t* ctx, int, int size, void*) {
   }
 }
 
+// The same for linear layers, whose features no sequence's dimension is: one rank says so too.
+void features_for_a_sequence(nxd_context_t* ctx, int, int size, void*) {
+  for (const int32_t dim : {2, -1}) {
+    nxd_linear_options_t options = NXD_LINEAR_OPTIONS_INIT;
+    options.sequence_parallel = 1;
+    options.sequence_dim = dim;
+    Module column, row;
+    NXD_TEST_OK(nxd_layer_create_column_parallel_linear(ctx, 4, 8, &options, column.out()));
+    options.input_is_parallel = 1;
+    NXD_TEST_OK(nxd_layer_create_row_parallel_linear(ctx, 8, 4, &options, row.out()));
+    const Tensor x = wave({2, 2, 4}, NXD_DTYPE_F32, 1),
+                 wide = wave({2, 2, 8 / size}, NXD_DTYPE_F32, 1);
+    const auto refused = [](const Module& layer, const Tensor& input) {
+      nxd_tensor_t *in = input.get(), *out = nullptr;
+      NXD_TEST_REFUSED(nxd_module_forward(layer.get(), &in, 1, &out, 1), NXD_ERROR_INVALID_ARGUMENT,
+                       "sequence_dim: expected a dimension before the features");
+    };
+    refused(column, x);
+    refused(row, wide);
+  }
+}
+
+void linear_sequence_dim(void**) {
+  for (const int size : {1, 2}) nxd_test_run_ranks(size, size, features_for_a_sequence, nullptr);
+}
+
 void embedding_sequence_dim(void**) {
   for (const int size : {1, 2}) nxd_test_run_ranks(size, size, scattered_dimensions, nullptr);
 }
@@ -270,9 +296,10 @@ void embedding_sequence_dim(void**) {
 
 int main() {
   const CMUnitTest tests[] = {
-      cmocka_unit_test(strided_columns), cmocka_unit_test(strided_rows),
-      cmocka_unit_test(skip_bias_add),   cmocka_unit_test(reduce_output),
-      cmocka_unit_test(kaiming_uniform), cmocka_unit_test(embedding_sequence_dim),
+      cmocka_unit_test(strided_columns),     cmocka_unit_test(strided_rows),
+      cmocka_unit_test(skip_bias_add),       cmocka_unit_test(reduce_output),
+      cmocka_unit_test(kaiming_uniform),     cmocka_unit_test(embedding_sequence_dim),
+      cmocka_unit_test(linear_sequence_dim),
   };
   return cmocka_run_group_tests(tests, nullptr, nullptr);
 }

@@ -138,6 +138,14 @@ at::Tensor ParallelLinearLayer::with_padding(const at::Tensor& x, int64_t local_
   return all == real ? x : fill_blocks(x, stride_, real / stride_, all / stride_);
 }
 
+int64_t ParallelLinearLayer::sequence_dim_of(const char* operation, const at::Tensor& x) const {
+  const int64_t dim = check_dim(*group_, operation, x, sequence_dim_);
+  check_with_group(*group_, dim < x.dim() - 1, class_name().c_str(),
+                   "sequence_dim: expected a dimension before the features, of a tensor with ",
+                   x.dim(), " dimensions, got ", sequence_dim_);
+  return dim;
+}
+
 ColumnParallelLinear::ColumnParallelLinear(const LayerContext& at, int64_t in_features,
                                            int64_t out_features, const LinearOptions& options)
     : ParallelLinearLayer(at, "ColumnParallelLinear", in_features, out_features, options),
@@ -165,7 +173,7 @@ Module::Tensors ColumnParallelLinear::forward(const Tensors& inputs, size_t n_ou
   plan.group = group_;
   plan.input = sequence_parallel_ ? ParallelLinearPlan::Input::kGatherSequence
                                   : ParallelLinearPlan::Input::kCopy;
-  if (sequence_parallel_) plan.dim = check_dim(*group_, "all_gather", inputs[0], sequence_dim_);
+  if (sequence_parallel_) plan.dim = sequence_dim_of("all_gather", inputs[0]);
   if (!gather_output_) {
     Tensors outputs = result(parallel_linear(plan, inputs[0], weight(), bias_to_add()), n_outputs);
     for (at::Tensor& output : outputs) {
@@ -210,7 +218,7 @@ Module::Tensors RowParallelLinear::forward(const Tensors& inputs, size_t n_outpu
   plan.group = group_;
   if (sequence_parallel_) {
     plan.output = ParallelLinearPlan::Output::kReduceScatterSequence;
-    plan.dim = check_dim(*group_, "reduce_scatter", x, sequence_dim_);
+    plan.dim = sequence_dim_of("reduce_scatter", x);
   } else if (reduce_output_) {
     plan.output = ParallelLinearPlan::Output::kReduce;
   }

@@ -67,6 +67,9 @@ class ParallelLinearLayer : public Module {
   // none.
   at::Tensor with_padding(const at::Tensor& x, int64_t local_features) const;
 
+  // The dimension that ranks have parts of; fails on all ranks where that is no sequence's.
+  int64_t sequence_dim_of(const char* operation, const at::Tensor& x) const;
+
   GroupRef group_;
   int64_t in_features_, out_features_;
   bool skip_bias_add_;
