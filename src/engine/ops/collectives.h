@@ -5,6 +5,7 @@
 #include <functional>
 #include <memory>
 #include <string>
+#include <string_view>
 
 #include "core/base/error.h"
 #include "core/base/hash.h"
@@ -94,7 +95,9 @@ auto with_key_of(const char* what, Function&& call) {
   try {
     return call();
   } catch (const Error& error) {
-    if (error.status() != NXD_ERROR_INVALID_ARGUMENT) throw;
+    const bool tells_keys =
+        std::string_view(error.what()).find(" with key ") != std::string_view::npos;
+    if (error.status() != NXD_ERROR_INVALID_ARGUMENT || !tells_keys) throw;
     throw Error(error.status(), text(error.what(), "; a key is the digest of ", what),
                 error.context());
   }
