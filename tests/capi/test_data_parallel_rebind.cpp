@@ -15,9 +15,10 @@ namespace {
 
 using namespace nxd_test;
 
-nxd_ddp_options_t in_buckets(int64_t bytes) {
+nxd_ddp_options_t in_buckets(int64_t bytes, int32_t zero_stage = 0) {
   nxd_ddp_options_t options = NXD_DDP_OPTIONS_INIT;
   options.bucket_bytes = bytes;
+  options.zero_stage = zero_stage;
   return options;
 }
 
@@ -35,10 +36,9 @@ void gradients_that_are_allocated_anew(void**) {
       on_ranks<int>(3, [&](nxd_context_t* ctx, int rank, int size) {
         const Shapes shapes = ragged_shapes();
         BufferModel model(shapes, NXD_DTYPE_F32, NXD_DTYPE_F32);
-        nxd_ddp_options_t options = in_buckets(bucket_bytes);
-        options.zero_stage = zero_stage;
         Ddp ddp;
-        if (!NXD_TEST_OK(model.create_ddp(ctx, options, ddp))) return 0;
+        if (!NXD_TEST_OK(model.create_ddp(ctx, in_buckets(bucket_bytes, zero_stage), ddp)))
+          return 0;
         nxd_sgd_options_t sgd = NXD_SGD_OPTIONS_INIT;
         sgd.learning_rate = 0.25;
         nxd_optimizer_t* handle = nullptr;
@@ -188,10 +188,8 @@ void masters_of_rewritten_parameters(void**) {
   for (const int32_t zero_stage : {0, 1}) {
     on_ranks<int>(2, [&](nxd_context_t* ctx, int, int) {
       BufferModel model({{9}, {40}}, NXD_DTYPE_BF16, NXD_DTYPE_F32);
-      nxd_ddp_options_t options = in_buckets(0);
-      options.zero_stage = zero_stage;
       Ddp ddp;
-      if (!NXD_TEST_OK(model.create_ddp(ctx, options, ddp))) return 0;
+      if (!NXD_TEST_OK(model.create_ddp(ctx, in_buckets(0, zero_stage), ddp))) return 0;
       const auto make = [&] {
         nxd_optimizer_t* handle = nullptr;
         NXD_TEST_OK(nxd_optimizer_create_sgd_ddp(ddp.get(), nullptr, &handle));
@@ -222,10 +220,8 @@ void masters_of_a_state_without(void**) {
   for (const int32_t zero_stage : {0, 1}) {
     on_ranks<int>(2, [&](nxd_context_t* ctx, int, int) {
       BufferModel model({{9}, {40}}, NXD_DTYPE_BF16, NXD_DTYPE_F32);
-      nxd_ddp_options_t options = in_buckets(0);
-      options.zero_stage = zero_stage;
       Ddp ddp;
-      if (!NXD_TEST_OK(model.create_ddp(ctx, options, ddp))) return 0;
+      if (!NXD_TEST_OK(model.create_ddp(ctx, in_buckets(0, zero_stage), ddp))) return 0;
       const auto make = [&](nxd_bf16_update_t update, double momentum) {
         nxd_sgd_options_t sgd = NXD_SGD_OPTIONS_INIT;
         sgd.learning_rate = 0.25;
@@ -255,6 +251,8 @@ void masters_of_a_state_without(void**) {
       for (const double value : model.values()) NXD_TEST_CHECK(value == 2.75 - 0x1p-6);
       optimizer = make(NXD_BF16_UPDATE_MASTER, 0);
       NXD_TEST_OK(nxd_optimizer_load(optimizer.get(), again.c_str()));
+      step(optimizer, 0);
+      for (const double value : model.values()) NXD_TEST_CHECK(value == 2.75);
       optimizer = make(NXD_BF16_UPDATE_MASTER, 0.5);
       NXD_TEST_REFUSED(nxd_optimizer_load(optimizer.get(), path.c_str()),
                        NXD_ERROR_INVALID_ARGUMENT, "expected the states that this sgd keeps");
@@ -272,10 +270,8 @@ void masters_of_two_optimizers(void**) {
       for (const auto& array : model.params) {
         for (int64_t i = 0; i < array->count(); ++i) array->set(i, 3);
       }
-      nxd_ddp_options_t options = in_buckets(0);
-      options.zero_stage = zero_stage;
       Ddp ddp;
-      if (!NXD_TEST_OK(model.create_ddp(ctx, options, ddp))) return 0;
+      if (!NXD_TEST_OK(model.create_ddp(ctx, in_buckets(0, zero_stage), ddp))) return 0;
       std::vector<Optimizer> optimizers;
       for (int i = 0; i < 2; ++i) {
         nxd_sgd_options_t sgd = NXD_SGD_OPTIONS_INIT;
