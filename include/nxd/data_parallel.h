@@ -190,7 +190,8 @@ NXD_API void nxd_ddp_destroy(nxd_ddp_t* ddp);
 typedef struct nxd_finish_options {
   size_t struct_size;
   double scale;     /**< factor on all gradients before the norm, a normal number of F32; 0: 1 */
-  double max_norm;  /**< gradients are scaled to this norm when theirs exceeds it; 0: no clipping */
+  double max_norm;  /**< gradients are scaled to this norm when theirs exceeds it and is finite; 0:
+                         no clipping */
   double norm_type; /**< 0: 2; 1 and infinity too */
   nxd_reduce_t data_parallel_reduce; /**< SUM or AVG over data-parallel ranks; a ddp's own option
                                         counts where there is one */

@@ -342,7 +342,7 @@ NXD_API nxd_status_t nxd_parameter_get_shard(nxd_parameter_t* parameter, int32_t
                                              size_t* out_ranges);
 
 /** [local] Overwrites this rank's shard with its part of the full value.
- *  @param full  tensor of the global shape, any float dtype.
+ *  @param full  tensor of the global shape with values, any float dtype.
  *  @since 0.1 */
 NXD_API nxd_status_t nxd_parameter_set_full(nxd_parameter_t* parameter, nxd_tensor_t* full);
 

@@ -32,7 +32,8 @@ typedef struct nxd_shard_options {
   size_t struct_size;
   int64_t size;      /**< of dim in the whole weight; 0: the shards' sizes together. Where these
                           exceed it, the last ranks have padding, which is zeros */
-  int32_t has_dim;   /**< 1: ranks have parts of dim; 0: each rank has the whole weight */
+  int32_t has_dim;   /**< 1: ranks have parts of dim; 0: each rank has the whole weight, and the
+                          other fields are 0 */
   int32_t dim;       /**< from the end when negative */
   int32_t num_fused; /**< weights of one size that lie one after another along dim, such as those
                           of gate and up projection, of each of which a rank has its part; 0: 1.

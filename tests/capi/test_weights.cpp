@@ -254,6 +254,18 @@ void check_bad(nxd_context_t* ctx, int, int ranks, void*) {
   options = along(0);
   options.has_dim = 2;
   refused(set(), "has_dim: expected 0 or 1, got 2");
+  options.has_dim = 0;
+  options.num_heads = 2;
+  refused(set(), "num_heads: expected 0 for a weight that each rank has whole (has_dim 0), got 2");
+  options.num_heads = 0;
+  options.num_fused = 2;
+  refused(set(), "num_fused: expected 1 for a weight that each rank has whole");
+  options.num_fused = 0;
+  options.size = 12;
+  refused(set(), "size: expected 0 for a weight that each rank has whole");
+  options.size = 0;
+  options.dim = -1;
+  refused(set(), "dim: expected 0 for a weight that each rank has whole");
   options = along(0);
   options.size = 13;
   refused(set(), "size: expected 0 to 12, the shards' sizes together, got 13");

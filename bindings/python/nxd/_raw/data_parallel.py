@@ -46,7 +46,7 @@ class FinishOptions(TypedDict, total=False):
 
     # factor on all gradients before the norm, a normal number of F32; 0: 1
     scale: float
-    # gradients are scaled to this norm when theirs exceeds it; 0: no clipping
+    # gradients are scaled to this norm when theirs exceeds it and is finite; 0: no clipping
     max_norm: float
     # 0: 2; 1 and infinity too
     norm_type: float

@@ -31,7 +31,7 @@ class ShardOptions(TypedDict, total=False):
     # of dim in the whole weight; 0: the shards' sizes together. Where these exceed it, the last
     # ranks have padding, which is zeros
     size: int
-    # 1: ranks have parts of dim; 0: each rank has the whole weight
+    # 1: ranks have parts of dim; 0: each rank has the whole weight, and the other fields are 0
     has_dim: int
     # from the end when negative
     dim: int

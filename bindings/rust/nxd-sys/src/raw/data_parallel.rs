@@ -87,7 +87,7 @@ pub struct nxd_finish_options_t {
     pub struct_size: usize,
     /// factor on all gradients before the norm, a normal number of F32; 0: 1
     pub scale: f64,
-    /// gradients are scaled to this norm when theirs exceeds it; 0: no clipping
+    /// gradients are scaled to this norm when theirs exceeds it and is finite; 0: no clipping
     pub max_norm: f64,
     /// 0: 2; 1 and infinity too
     pub norm_type: f64,

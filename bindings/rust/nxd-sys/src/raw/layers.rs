@@ -499,9 +499,9 @@ extern "C" {
     /// Parameters q_proj, k_proj, v_proj, o_proj. With fewer key heads than ranks, each is held by
     /// several ranks and its gradients are summed by nxd_finish_grads.
     /// Forward: x [batch, sequence, hidden], or a slice of [sequence, batch, hidden] with
-    /// sequence_parallel; optionally a key mask [batch, sequence], I64 or BOOL, 0 where a position is
-    /// padding -> the shape of x. All ranks have the same mask, which is not compared. Infinities and
-    /// NaN at padding may reach other positions: x is finite there too.
+    /// sequence_parallel; optionally a key mask [batch, sequence] of integers or BOOL, 0 where a
+    /// position is padding -> the shape of x. All ranks have the same mask, which is not compared.
+    /// Infinities and NaN at padding may reach other positions: x is finite there too.
     /// @param num_heads  at least the least multiple of num_kv_heads that is no less than the group's
     /// size: each rank has a head. Ranks have nearly equal numbers of key heads with
     /// all their queries; with fewer key heads than ranks, nearly equal numbers of

@@ -375,7 +375,7 @@ extern "C" {
     pub fn nxd_parameter_get_shard(parameter: *mut nxd_parameter_t, out_dim: *mut i32, begins: *mut i64, ends: *mut i64, cap: usize, out_ranges: *mut usize) -> nxd_status_t;
 
     /// [local] Overwrites this rank's shard with its part of the full value.
-    /// @param full  tensor of the global shape, any float dtype.
+    /// @param full  tensor of the global shape with values, any float dtype.
     /// @since 0.1
     pub fn nxd_parameter_set_full(parameter: *mut nxd_parameter_t, full: *mut nxd_tensor_t) -> nxd_status_t;
 

@@ -50,7 +50,7 @@ pub struct nxd_shard_options_t {
     pub struct_size: usize,
     /// of dim in the whole weight; 0: the shards' sizes together. Where these exceed it, the last ranks have padding, which is zeros
     pub size: i64,
-    /// 1: ranks have parts of dim; 0: each rank has the whole weight
+    /// 1: ranks have parts of dim; 0: each rank has the whole weight, and the other fields are 0
     pub has_dim: i32,
     /// from the end when negative
     pub dim: i32,
