@@ -36,18 +36,20 @@ constexpr char kIndex[] = "model.safetensors.index.json";
 struct DtypeRow {
   const char* name;
   nxd_dtype_t dtype;
-  uint64_t size;
+  uint64_t bits;
 };
 constexpr DtypeRow kDtypes[] = {
-    {"F64", NXD_DTYPE_F64, 8},         {"F32", NXD_DTYPE_F32, 4},
-    {"F16", NXD_DTYPE_F16, 2},         {"BF16", NXD_DTYPE_BF16, 2},
-    {"I64", NXD_DTYPE_I64, 8},         {"I32", NXD_DTYPE_I32, 4},
-    {"I16", NXD_DTYPE_I16, 2},         {"I8", NXD_DTYPE_I8, 1},
-    {"U8", NXD_DTYPE_U8, 1},           {"BOOL", NXD_DTYPE_BOOL, 1},
-    {"U16", NXD_DTYPE_INVALID, 2},     {"U32", NXD_DTYPE_INVALID, 4},
-    {"U64", NXD_DTYPE_INVALID, 8},     {"F8_E4M3", NXD_DTYPE_INVALID, 1},
-    {"F8_E5M2", NXD_DTYPE_INVALID, 1}, {"F8_E8M0", NXD_DTYPE_INVALID, 1},
-    {"C64", NXD_DTYPE_INVALID, 8}};
+    {"F64", NXD_DTYPE_F64, 64},        {"F32", NXD_DTYPE_F32, 32},
+    {"F16", NXD_DTYPE_F16, 16},        {"BF16", NXD_DTYPE_BF16, 16},
+    {"I64", NXD_DTYPE_I64, 64},        {"I32", NXD_DTYPE_I32, 32},
+    {"I16", NXD_DTYPE_I16, 16},        {"I8", NXD_DTYPE_I8, 8},
+    {"U8", NXD_DTYPE_U8, 8},           {"BOOL", NXD_DTYPE_BOOL, 8},
+    {"U16", NXD_DTYPE_INVALID, 16},    {"U32", NXD_DTYPE_INVALID, 32},
+    {"U64", NXD_DTYPE_INVALID, 64},    {"C64", NXD_DTYPE_INVALID, 64},
+    {"F8_E4M3", NXD_DTYPE_INVALID, 8}, {"F8_E4M3FNUZ", NXD_DTYPE_INVALID, 8},
+    {"F8_E5M2", NXD_DTYPE_INVALID, 8}, {"F8_E5M2FNUZ", NXD_DTYPE_INVALID, 8},
+    {"F8_E8M0", NXD_DTYPE_INVALID, 8}, {"F6_E2M3", NXD_DTYPE_INVALID, 6},
+    {"F6_E3M2", NXD_DTYPE_INVALID, 6}, {"F4", NXD_DTYPE_INVALID, 4}};
 
 std::string text_of(const std::string& path, std::string_view name) {
   return path + ": tensor \"" + printable(name) + "\": ";
@@ -79,8 +81,12 @@ class TensorParser {
       fail(NXD_ERROR_UNSUPPORTED, text_of(path_, name_), "unknown dtype \"",
            printable(tensor.dtype_text), "\"");
     tensor.dtype = row->dtype;
-    tensor.element_bytes = row->size;
-    read_place(*offsets, read_shape(*shape, row->size, tensor.shape), tensor);
+    tensor.element_bytes = std::max<uint64_t>(row->bits / 8, 1);  // smaller ones are not read
+    const uint64_t bits = read_shape(*shape, row->bits, tensor.shape);
+    if (bits % 8 != 0)
+      corrupt("expected whole bytes, got shape ", shape_text(tensor.shape), " of ",
+              tensor.dtype_text);
+    read_place(*offsets, bits / 8, tensor);
     return tensor;
   }
 
@@ -95,16 +101,17 @@ class TensorParser {
     fail(NXD_ERROR_CORRUPT, text_of(path_, name_), parts...);
   }
 
-  uint64_t read_shape(const JsonValue& list, uint64_t bytes, std::vector<int64_t>& shape) const {
-    constexpr uint64_t kMaximum = std::numeric_limits<int64_t>::max() / 16;
+  // The bits of all elements.
+  uint64_t read_shape(const JsonValue& list, uint64_t bits, std::vector<int64_t>& shape) const {
+    constexpr uint64_t kMaximum = std::numeric_limits<int64_t>::max() / 2;
     list.for_each([&](const JsonValue& extent) {
       const std::optional<uint64_t> n = extent.natural();
       if (!n || *n > kMaximum) corrupt("expected extents of a shape, got ", list.shown());
-      if (*n > 0 && bytes > kMaximum / *n) corrupt("shape ", list.shown(), " is too large");
-      bytes *= *n;
+      if (*n > 0 && bits > kMaximum / *n) corrupt("shape ", list.shown(), " is too large");
+      bits *= *n;
       shape.push_back(static_cast<int64_t>(*n));
     });
-    return bytes;
+    return bits;
   }
 
   void read_place(const JsonValue& offsets, uint64_t bytes, StoredTensor& tensor) const {

@@ -397,6 +397,8 @@ void test_broken_files(void**) {
           1, "appears twice");
   corrupt(R"({"__metadata__":{"a":1}})", 0, "expected a string for \"a\"");
   corrupt(R"({"__metadata__":3})", 0, "__metadata__");
+  corrupt(entry("F4", "[3]", "[0,2]"), 2, "expected whole bytes, got shape [3] of F4");
+  corrupt(entry("F6_E2M3", "[4]", "[0,4]"), 4, "expected 3 bytes for shape [4] of F6_E2M3");
   broken(file_of(entry("F128", "[1]", "[0,16]"), 16), NXD_ERROR_UNSUPPORTED,
          "tensor \"w\": unknown dtype \"F128\"");
   refused([&] { SafetensorsReader reader(dir.path() + "/none.safetensors"); }, NXD_ERROR_IO,
@@ -425,8 +427,9 @@ void test_bad_reads(void**) {
   const std::string path = dir.path() + "/x.safetensors";
   const std::string header = R"({"w":{"dtype":"F32","shape":[2,2],"data_offsets":[0,16]},)"
                              R"("n":{"dtype":"I32","shape":[2],"data_offsets":[16,24]},)"
-                             R"("u":{"dtype":"U16","shape":[2],"data_offsets":[24,28]}})";
-  write_file(path, file_of(header, 28));
+                             R"("u":{"dtype":"U16","shape":[2],"data_offsets":[24,28]},)"
+                             R"("f":{"dtype":"F4","shape":[2,3],"data_offsets":[28,31]}})";
+  write_file(path, file_of(header, 31));
   const SafetensorsReader reader(path);
   float out[4];
   const auto read = [&](const char* name, const ShardSpec& spec, void* to, nxd_dtype_t dtype) {
@@ -441,6 +444,7 @@ void test_bad_reads(void**) {
   refused(read("n", two, out, NXD_DTYPE_F32), bad, "I32 cannot be read as f32");
   refused(read("n", two, out, 77), bad, "dtype");
   refused(read("u", two, out, NXD_DTYPE_I16), NXD_ERROR_UNSUPPORTED, "U16");
+  refused(read("f", ShardSpec::replicated({2, 3}), out, NXD_DTYPE_U8), NXD_ERROR_UNSUPPORTED, "F4");
   // Truncated after it was opened.
   std::filesystem::resize_file(path, 8 + header.size() + 7);
   refused(read("w", square, out, NXD_DTYPE_F32), NXD_ERROR_CORRUPT, "the file's end");
