@@ -460,7 +460,7 @@ nxd_status_t nxd_module_load_safetensors(nxd_module_t* root, const char* path, i
     report->value = load_safetensors(self, file, strict == 1);
     const LoadReport copy = report->value;
     if (out_report) *out_report = report.release();
-    if (strict == 1) copy.check();
+    if (strict == 1) copy.check(file);
   });
 }
 

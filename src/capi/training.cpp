@@ -89,7 +89,7 @@ nxd_status_t nxd_training_state_add_module(nxd_training_state_t* state, const ch
     self.add_file(
         TrainingState::FileKind::kParameters, unwrap_text(name, "name"),
         [module](Context& context) { return snapshot_parameters(*module, context); },
-        [module](const std::string& path) { load_safetensors(*module, path, true).check(); });
+        [module](const std::string& path) { load_safetensors(*module, path, true).check(path); });
   });
 }
 

@@ -1,9 +1,11 @@
 // Rejections of configurations, layouts, inputs and handles of models, alike on all ranks.
+#include <filesystem>
 #include <fstream>
 
 #include "support/model_support.h"
 
 #include "support/check.h"
+#include "support/temp_dir.h"
 
 namespace {
 
@@ -74,6 +76,12 @@ void bad_models(void**) {
     NXD_TEST_REFUSED(nxd_model_from_pretrained(ctx, nullptr, nullptr, &out), kBad, "directory");
     NXD_TEST_REFUSED(nxd_model_from_pretrained(ctx, "/no/such/place", nullptr, &out), NXD_ERROR_IO,
                      "config.json");
+    const TempDir other;
+    std::ofstream(other.path() + "/config.json") << config_with("num_hidden_layers", 9);
+    std::filesystem::create_symlink(oracle().directory + "/model.safetensors",
+                                    other.path() + "/model.safetensors");
+    NXD_TEST_REFUSED(nxd_model_from_pretrained(ctx, other.path().c_str(), nullptr, &out), kBad,
+                     (other.path() + ": safetensors do not match the model; ").c_str());
     NXD_TEST_REFUSED(nxd_model_get_step_flops(nullptr, 1, 1, &flops), kBad, "model");
     NXD_TEST_CHECK(flops == 0 && out == nullptr);
     const Module model = create_model(ctx, oracle().config, Layout{4});

@@ -42,7 +42,7 @@ std::shared_ptr<Model> model_from_pretrained(const LayerContext& at, const std::
   } catch (const Error& error) {
     throw Error(error.status(), path + ": " + error.what(), error.context());
   }
-  load_safetensors(*model, directory, true).check();
+  load_safetensors(*model, directory, true).check(directory);
   return model;
 }
 

@@ -293,8 +293,8 @@ void load_buffer(const NamedBuffer& entry, const SafetensorsReader& reader) {
 
 }  // namespace
 
-void LoadReport::check() const {
-  check_argument(matches(), "safetensors do not match the model", details);
+void LoadReport::check(const std::string& path) const {
+  check_argument(matches(), path, ": safetensors do not match the model", details);
 }
 
 LoadReport load_safetensors(Module& root, const std::string& path, bool strict) {

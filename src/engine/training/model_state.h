@@ -17,8 +17,8 @@ struct LoadReport {
   std::string details;                  // the first mismatches in words
 
   bool matches() const { return missing.empty() && unexpected.empty() && shape.empty(); }
-  // INVALID_ARGUMENT with the details when something did not match.
-  void check() const;
+  // INVALID_ARGUMENT with the details when something in the file or directory did not match.
+  void check(const std::string& path) const;
 };
 
 // Reads parameters from safetensors, each rank its own shards only; those on the meta device get
