@@ -323,6 +323,7 @@ void layer_options(nxd_context_t* ctx, int, int, void*) {
   for (const double p : {-0.1, 1.0, 2.0, double{NAN}}) {
     refused(__LINE__, ctx, kBad, "p: expected a probability", Makers::dropout(p));
   }
+  refused(__LINE__, ctx, kBad, "to below 1, got 1.0000001", Makers::dropout(1.0000001));
   refused(__LINE__, ctx, kBad, "shard_dim", Makers::dropout(0.5, -2));
 }
 

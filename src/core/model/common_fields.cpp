@@ -1,6 +1,7 @@
 #include "core/model/common_fields.h"
 
 #include "core/base/error.h"
+#include "core/base/exact_number.h"
 
 namespace nxd {
 
@@ -48,7 +49,7 @@ nxd_activation_t read_activation(const ConfigFields& fields, const char* name,
 double read_dropout(const ConfigFields& fields, const char* name, double fallback) {
   const double p = fields.number(name, fallback);
   check_argument(p >= 0 && p < 1, "config_json: ", fields.path(name),
-                 ": expected a probability from 0 to below 1, got ", p);
+                 ": expected a probability from 0 to below 1, got ", exact_number(p));
   return p;
 }
 

@@ -7,6 +7,7 @@
 #include <string>
 #include <utility>
 
+#include "core/base/exact_number.h"
 #include "core/layout/random_rows.h"
 #include "core/tensor_parallel/dropout_mask.h"
 #include "engine/device/device_tensor.h"
@@ -62,7 +63,8 @@ Dropout::Dropout(const LayerContext& at, double p, int shard_dim, bool transpose
       site_(at.path),
       shard_dim_(shard_dim),
       transposed_(transposed) {
-  check_argument(p >= 0 && p < 1, "p: expected a probability from 0 to below 1, got ", p);
+  check_argument(p >= 0 && p < 1, "p: expected a probability from 0 to below 1, got ",
+                 exact_number(p));
   check_argument(shard_dim >= -1, "shard_dim: expected a dimension, or -1 for none, got ",
                  shard_dim);
   note_options(p);

@@ -77,6 +77,7 @@ void bad_fields(void**) {
       {{{"pad_token_id", 251}}, bad, "pad_token_id: expected a whole number of -251 to 250"},
       {{{"layer_norm_eps", -1e-5}}, bad, "layer_norm_eps: expected"},
       {{{"attention_probs_dropout_prob", 1}}, bad, "attention_probs_dropout_prob: expected a"},
+      {{{"attention_probs_dropout_prob", 1.0000001}}, bad, "from 0 to below 1, got 1.0000001"},
       {{{"hidden_dropout_prob", -0.1}}, bad, "hidden_dropout_prob: expected a probability"},
       {{{"tie_word_embeddings", 1}}, bad, "tie_word_embeddings: expected true or false"},
       {{{"hidden_act", "tanh"}}, unsupported, "hidden_act: \"tanh\""},
