@@ -104,6 +104,10 @@ function undisturbed(f)
     nothing
 end
 
+# Two objects would release one handle.
+Base.deepcopy_internal(x::Object, ::IdDict) =
+    throw(ArgumentError("a $(nameof(typeof(x))) cannot be copied by deepcopy"))
+
 Base.cconvert(::Type{Ptr{H}}, x::Object{H}) where {H} = x
 Base.unsafe_convert(::Type{Ptr{H}}, x::Object{H}) where {H} = handle(x)
 

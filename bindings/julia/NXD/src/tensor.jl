@@ -120,6 +120,9 @@ function is_contiguous_tensor(t)
     true
 end
 
+# With memory of its own, which lives as long as it.
+Base.deepcopy_internal(a::MappedArray, copies::IdDict) = get!(() -> mapped(Tensor(a)), copies, a)
+
 Base.size(a::MappedArray) = a.dims
 Base.IndexStyle(::Type{<:MappedArray}) = IndexLinear()
 Base.@propagate_inbounds function Base.getindex(a::MappedArray, i::Int)

@@ -71,6 +71,9 @@ end
     GC.gc()
     @test m[2, 1] == 40 # the array keeps the memory
     @test_throws BoundsError m[3, 1]
+    both = deepcopy([m, m]) # with memory of its own
+    m[2, 1] = 41
+    @test both[1] === both[2] && both[1][2, 1] == 40
     turned = op("t", Tensor(Float32[1 2; 3 4]))
     @test_throws ArgumentError mapped(turned)
     @test Array(turned) == Float32[1 3; 2 4]

@@ -44,6 +44,20 @@ function growths(make, n)
     rounds
 end
 
+# Two objects would end one handle, one of them while the other is used.
+@testset "no object is copied with its handle" begin
+    alone() do ctx
+        for (name, make) in makers(ctx)
+            object = make()
+            object isa NXD.Object || continue
+            e = thrown(() -> deepcopy(Dict(name => object)))
+            @test e isa ArgumentError && occursin("cannot be copied", e.msg)
+            @test isopen(object)
+            close(object)
+        end
+    end
+end
+
 @testset "memory stays flat" begin
     n = long ? 100_000 : 4_000
     without_forcing() do
