@@ -53,7 +53,7 @@ function check_like(a, t)
 end
 
 function Base.copyto!(a::AbstractArray, t::Tensor)
-    check_like(a, t)
+    check_like(check_writable(a), t)
     check(nxd_tensor_copy_to_host(t, a, sizeof(eltype(a)) * length(a)))
     a
 end

@@ -268,6 +268,8 @@ end
     @test found[1][1][6] === found[2][1][6] === nothing && found[2][2] == text
     @test thrown(() -> Tensor(codeunits(text); copy = false)) isa ArgumentError
     @test Array(Tensor(codeunits(text))) == codeunits(text)
+    @test thrown(() -> copyto!(codeunits(text), Tensor(UInt8[1, 2, 3, 4]))) isa ArgumentError
+    @test text == "abcd"
     alone() do ctx
         @test thrown(() -> Ddp(ctx, [reinterpret(Float32, codeunits(text))], [ones(Float32, 1)])) isa ArgumentError
     end
