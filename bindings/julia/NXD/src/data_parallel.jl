@@ -18,6 +18,8 @@ function Ddp(context::Context, params::AbstractVector{<:AbstractArray},
     ps, gs, row, made = prepared(its_group) do
         length(params) == length(grads) || throw(DimensionMismatch(
             "expected one gradient for each of $(length(params)) parameters, got $(length(grads))"))
+        names === nothing || length(names) == length(params) || throw(DimensionMismatch(
+            "names: expected one for each of $(length(params)) parameters, got $(length(names))"))
         Borrowed[written(p) for p in params], Borrowed[written(g) for g in grads],
         names === nothing ? Ptr{Cstring}(C_NULL) : field(Ptr{Cstring}, names, kept),
         Options(nxd_ddp_options_t; options...)

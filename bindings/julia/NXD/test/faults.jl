@@ -63,7 +63,8 @@ end
 @testset "a ddp over arrays that one rank cannot use fails on every rank" begin
     w, g = ones(3), zeros(3)
     bad = [c -> Ddp(c, [w], [g, g]), c -> Ddp(c, [["a"]], [g]), c -> Ddp(c, [w], [g]; names = ["a\0"]),
-           c -> Ddp(c, [w], [g]; stage = 1), c -> Ddp(c, [w], [g]; group = world(c), names = [7])]
+           c -> Ddp(c, [w], [g]; names = ["a", "b"]), c -> Ddp(c, [w], [g]; stage = 1),
+           c -> Ddp(c, [w], [g]; group = world(c), names = [7])]
     found = two_ranks() do r, ctx
         make(i) = r == 0 ? bad[i](ctx) :
             Ddp(ctx, [copy(w)], [copy(g)]; group = i == length(bad) ? world(ctx) : nothing)
@@ -80,6 +81,7 @@ end
               occursin("rank 0 rejected its arguments: call: ", told.message)
     end
     @test occursin("expected one gradient for each of 1 parameters, got 2", found[2][1].message)
+    @test occursin("names: expected one for each of 1 parameters, got 2", found[2][4].message)
 end
 
 @testset "what Julia cannot hand over fails on every rank" begin
