@@ -61,8 +61,9 @@ function c_dimension(dim, a)
     ndims(a) - dim
 end
 
-"True if elements follow one another in memory."
+"True if elements follow one another in memory, as those of an array without any do."
 function is_contiguous(a::AbstractArray)
+    isempty(a) && return true
     expected = 1
     for d in 1:ndims(a)
         size(a, d) == 1 || stride(a, d) == expected || return false

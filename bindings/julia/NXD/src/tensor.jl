@@ -113,6 +113,7 @@ end
 
 function is_contiguous_tensor(t)
     dims, steps, expected = size(t), strides(t), 1
+    0 in dims && return true
     for d in 1:length(dims)
         dims[d] == 1 || steps[d] == expected || return false
         expected *= dims[d]

@@ -74,6 +74,7 @@ end
     both = deepcopy([m, m]) # with memory of its own
     m[2, 1] = 41
     @test both[1] === both[2] && both[1][2, 1] == 40
+    @test size(mapped(op("t", Tensor(zeros(Float32, 2, 0))))) == (0, 2)
     turned = op("t", Tensor(Float32[1 2; 3 4]))
     @test_throws ArgumentError mapped(turned)
     @test Array(turned) == Float32[1 3; 2 4]

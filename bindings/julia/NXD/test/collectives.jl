@@ -51,6 +51,7 @@ end
     found = two_ranks() do r, ctx
         a = ones(4, 3)
         all_reduce!(world(ctx), view(a, :, 2:3))
+        all_reduce!(world(ctx), view(a, 1:0, :)) # without elements there is no order
         shared = NXD.arena(ctx, Float32, 8)
         fill!(shared, r + 1)
         all_reduce!(world(ctx), shared)
