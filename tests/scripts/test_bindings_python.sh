@@ -32,7 +32,7 @@ suite() {
 }
 
 suite lifetimes test_lifetimes test_cycles & lifetimes=$!
-suite all test_raw test_core test_errors test_machine test_checkpoint test_arguments test_arrays test_bf16 test_data test_layer_arrays test_tensor test_module test_models test_libtorch test_processes test_readme &
+suite all test_raw test_core test_errors test_machine test_checkpoint test_arguments test_arrays test_bf16 test_dlpack test_data test_layer_arrays test_tensor test_module test_models test_libtorch test_processes test_readme &
 all=$!
 status=0
 wait $lifetimes || status=1

@@ -16,23 +16,33 @@ CPU = (1, 0)
 # A capsule keeps the address of its name, and may outlive this module: these are never freed.
 _NAME, _VERSIONED = b"dltensor", b"dltensor_versioned"
 _USED = {_NAME: b"used_dltensor", _VERSIONED: b"used_dltensor_versioned"}
-_python = ctypes.pythonapi
-for _name in (*_USED, *_USED.values()):
-    _python.Py_IncRef(ctypes.py_object(_name))
 
-_python.PyCapsule_New.restype = ctypes.py_object
-_python.PyCapsule_New.argtypes = [ctypes.c_void_p, ctypes.c_char_p, ctypes.c_void_p]
-_python.PyCapsule_IsValid.argtypes = [ctypes.py_object, ctypes.c_char_p]
-_python.PyCapsule_GetPointer.restype = ctypes.c_void_p
-_python.PyCapsule_GetPointer.argtypes = [ctypes.py_object, ctypes.c_char_p]
-_python.PyCapsule_SetName.argtypes = [ctypes.py_object, ctypes.c_char_p]
+
+def _function(name: str, result: Any, *arguments: Any) -> Any:
+    """A function of Python's C interface. By subscript it is this module's own: attributes are shared
+    with other libraries, which say for themselves what types the arguments and the result have."""
+    function = ctypes.pythonapi[name]
+    function.restype, function.argtypes = result, arguments
+    return function
+
+
+_new = _function("PyCapsule_New", ctypes.py_object, ctypes.c_void_p, ctypes.c_char_p,
+                 ctypes.c_void_p)
+_is_valid = _function("PyCapsule_IsValid", ctypes.c_int, ctypes.py_object, ctypes.c_char_p)
+_get_pointer = _function("PyCapsule_GetPointer", ctypes.c_void_p, ctypes.py_object,
+                         ctypes.c_char_p)
+_set_name = _function("PyCapsule_SetName", ctypes.c_int, ctypes.py_object, ctypes.c_char_p)
+_keep = _function("Py_IncRef", None, ctypes.py_object)
+for _name in (*_USED, *_USED.values()):
+    _keep(_name)
+
 _destructor = int(ffi.cast("intptr_t", core.nxd_python_capsule_destroy))
 
 
 def capsule(managed: Any, versioned: bool = False) -> Any:
     """A capsule that owns a managed tensor of the library's."""
     address = int(ffi.cast("intptr_t", managed))
-    return _python.PyCapsule_New(address, _VERSIONED if versioned else _NAME, _destructor)
+    return _new(address, _VERSIONED if versioned else _NAME, _destructor)
 
 
 def produce(source: Any) -> Any:
@@ -46,14 +56,14 @@ def produce(source: Any) -> Any:
 def is_capsule(given: Any) -> bool:
     """True for a capsule that holds a tensor, or did."""
     names = (*_USED, *_USED.values())
-    return any(_python.PyCapsule_IsValid(given, name) for name in names)
+    return any(_is_valid(given, name) for name in names)
 
 
 def _open(held: Any) -> tuple[Any, bytes]:
     for name, kind in ((_NAME, "DLManagedTensor*"),
                        (_VERSIONED, "struct DLManagedTensorVersioned*")):
-        if _python.PyCapsule_IsValid(held, name):
-            return ffi.cast(kind, _python.PyCapsule_GetPointer(held, name)), name
+        if _is_valid(held, name):
+            return ffi.cast(kind, _get_pointer(held, name)), name
     raise InvalidArgument("expected a DLPack capsule that nobody has consumed yet")
 
 
@@ -77,9 +87,9 @@ def consume(held: Any, take: Any, take_versioned: Any) -> None:
     still."""
     managed, name = _open(held)
     # In this order an interruption leaks the tensor, and in the other one it frees it twice.
-    _python.PyCapsule_SetName(held, _USED[name])
+    _set_name(held, _USED[name])
     try:
         (take if name == _NAME else take_versioned)(managed)
     except NxdError:
-        _python.PyCapsule_SetName(held, name)
+        _set_name(held, name)
         raise
