@@ -33,6 +33,7 @@ cat > "$work/rejected.py" << 'END'
 import sys
 import jax
 import jax.numpy as jnp
+import numpy as np
 import nxd.core as nxd
 sys.path.append(sys.argv[1])
 import nxd_jax
@@ -49,6 +50,17 @@ with nxd.Context() as ctx:
         sys.exit("a weight of another size was taken")
     y = linear(x, jnp.ones((5, 4)), bias)
     assert (y == 9).all(), y
+    # Arrays never change: others may have the same memory.
+    for dtype in (jnp.float32, jnp.bfloat16):
+        array, out = jnp.ones(4, dtype), np.zeros(4, dtype)
+        ctx.world.all_reduce(array, out)
+        assert (out == 2).all(), out
+        try:
+            ctx.world.all_reduce(array)
+        except nxd.InvalidArgument as error:
+            assert "the array is read-only" in str(error), error
+        else:
+            sys.exit("an array of JAX was written")
     ctx.master_print("rejected on both ranks")
 END
 cat > "$work/unbound.py" << 'END'

@@ -131,9 +131,9 @@ def _capsule(array: Any, name: str, writable: bool) -> Any:
 def _from_dlpack(array: Any, name: str, dtype: DType | None, writable: bool,
                  any_strides: bool = False) -> Buffer:
     capsule = _capsule(array, name, writable)
-    if writable and _dlpack.is_read_only(capsule):
-        raise InvalidArgument(f"{name}: the array is read-only, and would be written")
     tensor = _dlpack.borrow(capsule)
+    if writable and _dlpack.is_read_only(capsule, array):
+        raise InvalidArgument(f"{name}: the array is read-only, and would be written")
     shape = list(tensor.shape[0:tensor.ndim])
     step = 1
     strides: list[int] = []

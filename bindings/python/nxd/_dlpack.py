@@ -76,10 +76,16 @@ def borrow(held: Any) -> Any:
     return managed.dl_tensor
 
 
-def is_read_only(held: Any) -> bool:
-    """True if the producer says that its memory must not be written; older capsules cannot."""
+def is_read_only(held: Any, owner: Any) -> bool:
+    """True if the producer says that its memory must not be written. Older capsules cannot: then the
+    array is asked that the owner gives numpy, such as JAX's of bf16, whose arrays never change."""
     managed, name = _open(held)
-    return name == _VERSIONED and bool(managed.flags & 1)
+    if name == _VERSIONED:
+        return bool(managed.flags & 1)
+    try:
+        return not owner.__array__().flags.writeable
+    except Exception:  # it gives none, or none of its elements
+        return False
 
 
 def consume(held: Any, take: Any, take_versioned: Any) -> None:

@@ -1,7 +1,10 @@
-"""Arrays of frameworks whose use of Python's C interface is a trap."""
+"""Arrays of frameworks whose capsules, or whose use of Python's C interface, are traps."""
 
 import unittest
 
+import numpy as np
+
+import nxd.core as nxd
 from support import run_code
 
 # The types that NVIDIA's Warp, and examples of DLPack, give functions that all libraries share.
@@ -26,10 +29,42 @@ assert python.Py_IncRef.argtypes == [ctypes.c_void_p]
 """
 
 
+class OldCapsule:
+    """An array of elements that no buffer has a format for, in a capsule that cannot say more than
+    where they are."""
+
+    def __init__(self, array, shown):
+        self._array, self._shown = array, shown
+
+    def __dlpack__(self):
+        return self._array.__dlpack__()
+
+    def __array__(self, *_, **__):
+        if self._shown is None:
+            raise TypeError("no such elements")
+        return self._shown
+
+
 class Capsules(unittest.TestCase):
     def test_other_libraries_share_the_c_interface(self):
         run_code(FOREIGN + EXCHANGE + UNCHANGED)
         run_code(EXCHANGE + FOREIGN + EXCHANGE + UNCHANGED)
+
+    def test_read_only_arrays_of_old_capsules(self):
+        frozen = np.ones(3, "f4")
+        frozen.flags.writeable = False
+        array = np.ones(3, "f4")
+        with nxd.Context(nxd.Store.local(), 0, 1) as context:
+            for shown in (array, None):
+                context.world.broadcast(OldCapsule(array, shown))
+            read_only = OldCapsule(array, frozen)
+            out = np.zeros(3, "f4")
+            context.world.all_reduce(read_only, out)
+            np.testing.assert_array_equal(out, array)
+            with self.assertRaisesRegex(nxd.InvalidArgument, "the array is read-only"):
+                context.world.all_reduce(read_only)
+            with self.assertRaisesRegex(nxd.InvalidArgument, "the array is read-only"):
+                nxd.Ddp.over_arrays(context, {"w": read_only}, {"w": out})
 
 
 if __name__ == "__main__":
