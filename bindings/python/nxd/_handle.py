@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import operator
 import os
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
@@ -164,9 +165,22 @@ def c_path(value: str | bytes | os.PathLike[Any]) -> bytes:
     return data
 
 
+def whole(value: Any) -> Any:
+    """A value for an integer of the library's. cffi would cut others than floats to one, such as
+    numpy.float32(1.7), a tensor or a Decimal."""
+    if isinstance(value, (int, ffi.CData)):
+        return value
+    if getattr(getattr(value, "dtype", None), "kind", None) == "b":  # a flag of numpy's
+        return int(value)
+    try:
+        return operator.index(value)
+    except TypeError:
+        raise TypeError(f"an integer is required, got {value!r}") from None
+
+
 def c_number(kind: str, value: Any) -> Any:
-    """A number for the library, of a type of C that it fits in."""
-    return ffi.new(kind + "*", value)[0]
+    """An integer for the library, of a type of C that it fits in."""
+    return ffi.new(kind + "*", whole(value))[0]
 
 
 def told(convert: Callable[[Any], Any], value: Any, call: Callable[..., R],
@@ -260,7 +274,7 @@ class Struct:
         if enum is not None:
             return to_enum(enum, value)
         if kind.kind not in ("pointer", "function"):
-            return value
+            return whole(value) if kind.kind == "primitive" and kind.cname != "double" else value
         if value is None:
             return ffi.NULL
         if isinstance(value, str):

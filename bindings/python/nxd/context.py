@@ -13,7 +13,7 @@ from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 from nxd import _arrays
-from nxd._handle import Handle, Struct, c_text, fill, get, to_enum
+from nxd._handle import Handle, Struct, c_text, fill, get, to_enum, whole
 from nxd.enums import Axis, Device, DType, Rendezvous, Transport
 from nxd.errors import InvalidArgument, callback, check
 from nxd.group import Group, collective, unattended
@@ -135,7 +135,7 @@ class Context(Handle):
         """Makes a group of some ranks. [collective: the listed ranks]"""
         try:
             count = len(ranks)
-            members = ffi.new("int32_t[]", list(ranks) or 1)
+            members = ffi.new("int32_t[]", [whole(rank) for rank in ranks] or 1)
             label = c_text(name) if name is not None else ffi.NULL
         except Exception:
             self._refuse_group(ranks)
@@ -173,7 +173,7 @@ class Context(Handle):
 
     def set_step(self, step: int, microbatch: int = 0) -> None:
         """The step and microbatch that random bits are drawn for."""
-        check(core.nxd_context_set_step(self.pointer, step, microbatch))
+        check(core.nxd_context_set_step(self.pointer, whole(step), whole(microbatch)))
 
     @property
     def step(self) -> tuple[int, int]:

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from nxd import _arrays
-from nxd._handle import Handle, Struct, c_path, get, texts
+from nxd._handle import Handle, Struct, c_path, get, texts, whole
 from nxd.enums import DType
 from nxd.errors import InvalidArgument, check
 from nxd.group import collective
@@ -36,8 +36,9 @@ class DataLoader(Handle):
             names = [c_path(path) for path in texts("paths", paths)]
             rooms = [ffi.new("char[]", name) for name in names]
             row = ffi.new("const char*[]", rooms or 1)
-            status = core.nxd_data_loader_create(context.pointer, row, len(names), batch_size,
-                                                 sequence_length, struct.pointer, out)
+            status = core.nxd_data_loader_create(context.pointer, row, len(names),
+                                                 whole(batch_size), whole(sequence_length),
+                                                 struct.pointer, out)
         check(status)
         super().__init__(out[0])
         self.next_labels = bool(struct.pointer.next_labels)

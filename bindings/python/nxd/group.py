@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from nxd._arrays import Buffer, buffer, mark_written
-from nxd._handle import Handle, c_text, fill, get, owned, to_enum
+from nxd._handle import Handle, c_text, fill, get, owned, to_enum, whole
 from nxd._raw import ErrorInfo
 from nxd.enums import DType, Reduce, Transport
 from nxd.errors import InvalidArgument, NxdError, check, info_from, look, raise_kept
@@ -186,7 +186,7 @@ class Group(Handle):
         pointer, more = self.pointer, () if work is None else (work,)
         function = getattr(core, f"nxd_{name}" if wait else f"nxd_{name}_async")
         try:
-            status = function(pointer, *arguments, *more)
+            status = function(pointer, *map(whole, arguments), *more)
         except (TypeError, OverflowError) as error:
             # An argument that is no number of C: the call has not been made. A message without a
             # rank or a tag has no peer that could be told.

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from nxd._handle import Struct, c_path, c_text, get, pointers
+from nxd._handle import Struct, c_path, c_text, get, pointers, whole
 from nxd.errors import check
 from nxd.module import Module
 from nxd.raw import engine, ffi
@@ -27,7 +27,8 @@ class Layer(Module):
 
     def __init__(self, context: Context, create: str, *arguments: Any) -> None:
         out = ffi.new("nxd_module_t**")
-        check(getattr(engine, f"nxd_{create}")(context.pointer, *arguments, out))
+        given = [a if isinstance(a, (bytes, float)) else whole(a) for a in arguments]
+        check(getattr(engine, f"nxd_{create}")(context.pointer, *given, out))
         self._adopt(out[0], context, None)
 
 
@@ -139,7 +140,8 @@ class Dropout(Layer):
     """In training zeroes elements with probability p, by the name of the site."""
 
     def __init__(self, context: Context, p: float, name: str, shard_dim: int = -1) -> None:
-        super().__init__(context, "layer_create_dropout", p, c_text(name), shard_dim)
+        probability = ffi.new("double*", p)[0]
+        super().__init__(context, "layer_create_dropout", probability, c_text(name), shard_dim)
 
 
 class Model(Layer):

@@ -2,6 +2,8 @@
 
 import tempfile
 import unittest
+from decimal import Decimal
+from fractions import Fraction
 
 import numpy as np
 
@@ -128,6 +130,41 @@ class Told(unittest.TestCase):
         with nxd.Context() as context, tempfile.TemporaryDirectory() as directory:
             nxd.Checkpoint.create(context, directory, np.int64(3)).publish(np.int32(2))
             self.assertEqual(nxd.Checkpoint.open(context, directory, np.uint8(3), True).step, 3)
+            context.set_step(np.array(2), nxd.tensor([3]).numpy()[0])
+            self.assertEqual(context.step, (2, 3))
+            context.init_model_parallel(expert_parallel_size=np.uint8(1))
+            x, y = np.ones((2, 4), "f4"), np.empty((2, 4), "f4")
+            nxd.core.rms_norm_forward(context, x, None, y, sequence_parallel=np.bool_(False))
+
+    def test_a_number_that_is_no_integer_is_not_cut_to_one(self):
+        """Numbers of numpy, tensors and decimals have an int() that does."""
+        def run(context, number):
+            params, grads = ({"w": np.ones(4, "f4")} for _ in range(2))
+            for call in (
+                    lambda: context.group([number]),
+                    lambda: context.world.broadcast(np.ones(1), number),
+                    lambda: context.world.broadcast(np.ones(1), number, wait=False),
+                    lambda: nxd.Ddp.over_arrays(context, params, grads, bucket_bytes=number),
+                    lambda: nxd.DataLoader(context, ["none"], number, 4),
+                    lambda: nxd.Checkpoint.create(context, "none", number),
+                    lambda: context.set_step(number), lambda: context.set_step(1, number),
+                    lambda: nxd.Context(seed=number),
+                    lambda: nxd.ColumnParallelLinear(context, 8, number, name="l"),
+                    lambda: nxd.Dropout(context, np.float32(0.5), "d", number),
+                    lambda: nxd.layout_groups(4, "data", {"tensor_parallel_size": number})):
+                with self.assertRaisesRegex((nxd.InvalidArgument, TypeError),
+                                            "an integer is required"):
+                    call()
+
+        def told(context):
+            with self.assertRaisesRegex((nxd.InvalidArgument, TypeError), "an integer is required"):
+                context.world.broadcast(np.ones(1), np.float32(0.5) if context.rank else 0)
+
+        for number in (np.float32(0.5), np.array(1.7), Decimal("1.7"), Fraction(17, 10),
+                       nxd.tensor([1.7]).numpy()[0]):
+            with self.subTest(number):
+                on_ranks(lambda context: run(context, number), 1)
+        on_ranks(told)
 
 
 class Memory(unittest.TestCase):
