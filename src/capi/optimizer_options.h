@@ -25,7 +25,6 @@ void set_unless_zero(Number& value, Number given) {
 }
 
 inline DataParallelOptions resolve(const nxd_ddp_options_t& given) {
-  check_argument(given.reserved == 0, "reserved: expected 0, got ", given.reserved);
   DataParallelOptions out;
   set_unless_zero(out.bucket_bytes, given.bucket_bytes);
   out.reduce = given.reduce;
@@ -76,7 +75,6 @@ inline FinishOptions read_finish(const nxd_finish_options_t* options) {
 
 inline LearningRateSchedule read_schedule(const nxd_lr_schedule_options_t* options) {
   const nxd_lr_schedule_options_t given = read_options(options, kScheduleDefaults, "options");
-  check_argument(given.reserved == 0, "reserved: expected 0, got ", given.reserved);
   return {given.kind, given.warmup_steps, given.total_steps, given.final_factor};
 }
 

@@ -10,7 +10,8 @@ namespace nxd {
 
 // Reads an options struct from a caller that may have an older or a newer header. Every options
 // struct starts with struct_size and only ever grows at its end. Fields that an older caller does
-// not have keep their defaults. A newer caller may not use fields that this library does not know.
+// not have keep their defaults. A newer caller may not use fields that this library does not know,
+// at the struct's end or in place of one that is reserved.
 template <class Options>
 Options read_options(const Options* given, const Options& defaults, const char* name) {
   if (!given) return defaults;
@@ -32,6 +33,8 @@ Options read_options(const Options* given, const Options& defaults, const char* 
   Options out = defaults;
   std::memcpy(static_cast<void*>(&out), given, size < sizeof(Options) ? size : sizeof(Options));
   out.struct_size = sizeof(Options);
+  if constexpr (requires { out.reserved; })
+    check_argument(out.reserved == 0, name, ".reserved: expected 0, got ", out.reserved);
   return out;
 }
 

@@ -20,7 +20,6 @@ const nxd_parallel_cross_entropy_options_t kLossDefaults = NXD_PARALLEL_CROSS_EN
 // The fields that both kinds have.
 template <class Options>
 LinearCallOptions resolve_common(const Options& given) {
-  check_argument(given.reserved == 0, "reserved: expected 0, got ", given.reserved);
   LinearCallOptions options;
   options.sequence_parallel = flag(given.sequence_parallel, "sequence_parallel");
   options.sequence_dim = given.sequence_dim;
@@ -58,7 +57,6 @@ VocabEmbeddingOptions resolve(const nxd_vocab_parallel_embedding_options_t* give
 
 VocabLossOptions resolve(const nxd_parallel_cross_entropy_options_t* given) {
   const auto known = read_options(given, kLossDefaults, "options");
-  check_argument(known.reserved == 0, "reserved: expected 0, got ", known.reserved);
   VocabLossOptions options;
   read_loss_formula(known, options);
   options.vocab_size = known.vocab_size;

@@ -303,6 +303,8 @@ std::vector<Slip> slips(const std::string& in) {
       {"has_seed: expected 0 or 1", argument, [](auto&, auto&, auto&, auto& o) { o.has_seed = 2; }},
       {"next_labels: expected 0 or 1", argument,
        [](auto&, auto&, auto&, auto& o) { o.next_labels = -1; }},
+      {"options.reserved: expected 0, got 1", argument,
+       [](auto&, auto&, auto&, auto& o) { o.reserved = 1; }},
       {"shuffle: expected an NXD_TOGGLE_*", argument,
        [](auto&, auto&, auto&, auto& o) { o.shuffle = 9; }},
       {"struct_size", NXD_ERROR_ABI_MISMATCH,

@@ -86,7 +86,6 @@ nxd_plan_layout_t read_plan_layout(const nxd_plan_layout_t& given, const ModelSi
   check_argument(
       layout.partition >= NXD_PP_PARTITION_DEFAULT && layout.partition <= NXD_PP_PARTITION_COST,
       "layout->partition: expected an NXD_PP_PARTITION_*, got ", layout.partition);
-  check_argument(layout.reserved == 0, "layout->reserved: expected 0, got ", layout.reserved);
   check_tensor_size(layout, model);
   const PipelineShape shape{layout.pipeline_parallel_size, layout.virtual_size,
                             layout.num_microbatches};

@@ -28,7 +28,6 @@ nxd_plan_machine_t read_plan_machine(const nxd_plan_machine_t& given) {
   check_argument(machine.ranks_per_host >= 0,
                  "machine->ranks_per_host: expected 0 for all ranks, or their number, got ",
                  machine.ranks_per_host);
-  check_argument(machine.reserved == 0, "machine->reserved: expected 0, got ", machine.reserved);
   fill(machine.gemm_rate_f32, 100e9, kAny, "gemm_rate_f32");
   fill(machine.gemm_rate_bf16, 200e9, kAny, "gemm_rate_bf16");
   fill(machine.attention_share_f32, 0.68, 1, "attention_share_f32");
