@@ -6,7 +6,7 @@ set -euo pipefail
 cd "$1/src"
 
 read_names() {
-  grep -rhoE '\b(get|get_int|get_positive|getenv|int_of_environment)\("[A-Z][A-Za-z0-9_]+"' . | cut -d'"' -f2
+  grep -rhoE '\b(get|get_int|get_positive|get_flag|getenv|int_of_environment)\("[A-Z][A-Za-z0-9_]+"' . | cut -d'"' -f2
   # Names that several places use are constants.
   grep -rhE '\b(get|get_int|getenv)\(k[A-Z][A-Za-z]*\)' . | grep -oE 'get(_int|env)?\(k[A-Za-z]+' |
     cut -d'(' -f2 | sort -u | while read -r constant; do

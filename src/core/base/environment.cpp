@@ -40,6 +40,14 @@ int64_t get_positive(const char* name, int64_t otherwise) {
   return number;
 }
 
+std::optional<bool> get_flag(const char* name) {
+  const auto value = get(name);
+  if (!value) return std::nullopt;
+  check_argument(*value == "0" || *value == "1", "environment variable ", name,
+                 ": expected 0 or 1, got \"", *value, "\"");
+  return *value == "1";
+}
+
 }  // namespace
 
 bool cpu_mode() { return get("NXD_CPU_MODE") == "1"; }
@@ -60,13 +68,9 @@ uint64_t seed() {
   return static_cast<uint64_t>(*negative);
 }
 
-bool plain_kernels() { return get_int("NXD_PLAIN_KERNELS").value_or(0) != 0; }
+bool plain_kernels() { return get_flag("NXD_PLAIN_KERNELS").value_or(false); }
 
-std::optional<bool> aten_pool() {
-  const auto number = get_int("NXD_ATEN_POOL");
-  if (!number) return std::nullopt;
-  return *number != 0;
-}
+std::optional<bool> aten_pool() { return get_flag("NXD_ATEN_POOL"); }
 
 nxd_log_level_t log_level() {
   const std::string name = get("NXD_LOG_LEVEL").value_or("warn");
@@ -92,7 +96,7 @@ int large_group() {
 
 std::string socket_interface() { return get("NXD_SOCKET_IFNAME").value_or(""); }
 
-bool open_store() { return get_int("NXD_OPEN_STORE").value_or(0) != 0; }
+bool open_store() { return get_flag("NXD_OPEN_STORE").value_or(false); }
 
 const char* name_of(nxd_transport_t transport) noexcept {
   switch (transport) {
@@ -121,7 +125,7 @@ size_t most_graphs() {
   return static_cast<size_t>(get_positive("XLA_COMPILATION_CACHE_SIZE", 1024));
 }
 
-bool pjrt_fast_compile() { return get_int("NXD_PJRT_FAST_COMPILE").value_or(0) != 0; }
+bool pjrt_fast_compile() { return get_flag("NXD_PJRT_FAST_COMPILE").value_or(false); }
 
 const char* table() {
   return "NXD_ATEN_POOL\t\t1 or 0: whether ATen takes memory from the pool; by default when libnxd "

@@ -1,5 +1,6 @@
-// Values of environment variables that do not fit an int64.
+// Values of environment variables: numbers that do not fit an int64, and flags.
 #include <cstdlib>
+#include <string>
 
 #include "core/base/environment.h"
 #include "support/rejection.h"
@@ -24,9 +25,33 @@ void test_seeds(void**) {
   }
 }
 
+void test_flags(void**) {
+  const struct {
+    const char* name;
+    bool (*read)();
+  } flags[] = {{"NXD_PLAIN_KERNELS", nxd::env::plain_kernels},
+               {"NXD_OPEN_STORE", nxd::env::open_store},
+               {"NXD_PJRT_FAST_COMPILE", nxd::env::pjrt_fast_compile},
+               {"NXD_ATEN_POOL", [] { return nxd::env::aten_pool().value_or(false); }}};
+  for (const auto& flag : flags) {
+    const auto value_of = [&](const char* value) {
+      ::setenv(flag.name, value, 1);
+      return flag.read();
+    };
+    assert_true(value_of("1"));
+    assert_false(value_of("0"));
+    assert_false(value_of(""));
+    for (const char* bad : {"2", "-1", "true", "1 "}) {
+      const std::string says = std::string(flag.name) + ": expected 0 or 1, got \"" + bad + "\"";
+      nxd_test::rejection(NXD_ERROR_INVALID_ARGUMENT, says.c_str(), [&] { value_of(bad); });
+    }
+    ::unsetenv(flag.name);
+  }
+}
+
 }  // namespace
 
 int main() {
-  const CMUnitTest tests[] = {cmocka_unit_test(test_seeds)};
+  const CMUnitTest tests[] = {cmocka_unit_test(test_seeds), cmocka_unit_test(test_flags)};
   return cmocka_run_group_tests(tests, nullptr, nullptr);
 }
