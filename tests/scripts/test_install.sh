@@ -93,7 +93,7 @@ for entry in "${programs[@]}"; do
   cat > "$work/cmake-$program/CMakeLists.txt" <<EOF
 cmake_minimum_required(VERSION 3.22)
 project(consumer LANGUAGES C)
-find_package(nxd 0.1 REQUIRED)
+find_package(nxd 0.1 REQUIRED COMPONENTS $target)
 add_executable(consumer ../$program.c)
 target_link_libraries(consumer PRIVATE nxd::$target)
 EOF
@@ -102,6 +102,14 @@ EOF
   # find_package leaves the way to the library in the program.
   "$work/cmake-$program/build/consumer" || { echo "$program by find_package: exit $?"; exit 1; }
 done
+# A component that is not there is an error by its name.
+sed -i 's/COMPONENTS .*/COMPONENTS nxd_core cuda)/' "$work/cmake-core/CMakeLists.txt"
+if cmake -S "$work/cmake-core" -B "$work/cmake-core/other" -DCMAKE_PREFIX_PATH="$prefix" > "$work/log" 2>&1 ||
+  ! grep -q 'no component cuda here' "$work/log"; then
+  echo "find_package with the component cuda:"
+  cat "$work/log"
+  exit 1
+fi
 if ldd "$work/cmake-core/build/consumer" | grep -i torch; then
   echo "a program of nxd-core loads libtorch"
   exit 1
