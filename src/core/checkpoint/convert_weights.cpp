@@ -308,6 +308,10 @@ void copy_companions(const std::string& from, const WeightConversion& conversion
   const std::string config = named ? conversion.config : from + "/" + kConfig;
   check_argument(named || is_directory(from), from,
                  ": a file has no config.json beside it that is surely its own; name one");
+  // As in the directory of a checkpoint's step.
+  if (!named && !file_exists(config)) {
+    fail(NXD_ERROR_IO, config, ": cannot open: there is no such file; name one");
+  }
   std::string text = read_text(config, kLargestConfig);
   if (conversion.dtype) text = config_of_dtype(text, *conversion.dtype, config);
   // The source's own is copied as it is; any file may have been named.
