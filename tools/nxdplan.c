@@ -374,12 +374,15 @@ int main(int argc, char** argv) {
   char* text = read_file(settings.config);
   if (!text) return 1;
   nxd_plan_model_t model = NXD_PLAN_MODEL_INIT;
+  const int known = nxd_plan_model_from_config(text, &model) == NXD_OK;
   const int good =
-      nxd_plan_model_from_config(text, &model) == NXD_OK &&
-      (!settings.measure || measure(&settings.machine)) &&
+      known && (!settings.measure || measure(&settings.machine)) &&
       (settings.one_layout ? predict_one(&settings, &model) : search(&settings, &model));
   const char* why = nxd_last_error();
-  if (!good) fprintf(stderr, "nxdplan: %s\n", *why ? why : "--top: no memory for so many rows");
+  if (!good) {
+    fprintf(stderr, "nxdplan: %s%s%s\n", known ? "" : settings.config, known ? "" : ": ",
+            *why ? why : "--top: no memory for so many rows");
+  }
   free(text);
   return good ? end_output("nxdplan", 0) : 1;
 }

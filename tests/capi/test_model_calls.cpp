@@ -35,8 +35,8 @@ void refused_model(nxd_context_t* ctx, const std::string& config,
 void bad_models(void**) {
   on_ranks<int>(Layout{4}, 0, [&](nxd_context_t* ctx) {
     refused_model(ctx, "no json", nullptr, kBad, "expected JSON");
-    refused_model(ctx, "{}", nullptr, NXD_ERROR_UNSUPPORTED,
-                  "known are: bert, gpt2, gpt_neox, llama, mistral, qwen2, qwen3");
+    refused_model(ctx, "{}", nullptr, kBad,
+                  "model_type: expected the name of a family, got no such field");
     refused_model(ctx, config_with("model_type", "t5"), nullptr, NXD_ERROR_UNSUPPORTED,
                   "known are: bert, gpt2, gpt_neox, llama, mistral, qwen2, qwen3");
     refused_model(ctx, config_with("hidden_act", "xielu"), nullptr, NXD_ERROR_UNSUPPORTED, "silu");

@@ -6,14 +6,17 @@
 namespace nxd {
 
 ModelType model_type_of(const std::string& json_text) {
-  return ConfigFields::parse(json_text).choice<ModelType>("model_type", "",
-                                                          {{"bert", ModelType::kBert},
-                                                           {"gpt2", ModelType::kGpt2},
-                                                           {"gpt_neox", ModelType::kGptNeox},
-                                                           {"llama", ModelType::kLlama},
-                                                           {"mistral", ModelType::kLlama},
-                                                           {"qwen2", ModelType::kLlama},
-                                                           {"qwen3", ModelType::kLlama}});
+  const ConfigFields fields = ConfigFields::parse(json_text);
+  check_argument(fields.has("model_type"),
+                 "config_json: model_type: expected the name of a family, got no such field");
+  return fields.choice<ModelType>("model_type", "",
+                                  {{"bert", ModelType::kBert},
+                                   {"gpt2", ModelType::kGpt2},
+                                   {"gpt_neox", ModelType::kGptNeox},
+                                   {"llama", ModelType::kLlama},
+                                   {"mistral", ModelType::kLlama},
+                                   {"qwen2", ModelType::kLlama},
+                                   {"qwen3", ModelType::kLlama}});
 }
 
 void check_common_fields(const ConfigFields& fields) {
