@@ -68,6 +68,35 @@ echo '{}' > "$work/none.json"
 refuses 1 'model_type: expected the name of a family, got no such field' "$work/none.json"
 printf '{"model_type": "llama"}\0and more' > "$work/cut.json"
 refuses 1 'cut.json: expected text, got a byte that is 0' "$work/cut.json"
+# The page has what is predicted now, with the figures that it names: of the row with a title the first number, as
+# AWK picks it out of the first line.
+page() {
+  local title=$1 pick=$2 says predicted
+  shift 2
+  says=$(awk -F '|' -v title=" $title " '$2 == title { print $3 + 0 }' "$page")
+  run "$@" || fail "the page's $title"
+  predicted=$(awk "NR == 1 { printf \"%.0f\", $pick }" "$work/out")
+  [[ $says == "$predicted" ]] || fail "docs/planner.md: $title: $says is predicted, the tool says $predicted"
+}
+page=$1/docs/planner.md
+share='$(NF - 5)'
+figures=(--gemm-f32 104 --gemm-bf16 204 --memory-bandwidth 36.5 --host-bandwidth 18.2 --microbatch-size 4)
+page 'F32, TP 1' "$share" "${figures[@]}" --tp 1 "$config"
+page 'F32, TP 2' "$share" "${figures[@]}" --tp 2 "$config"
+page 'F32, TP 2, sequence parallel' "$share" "${figures[@]}" --tp 2 --sequence-parallel "$config"
+page 'BF16, TP 1' "$share" "${figures[@]}" --dtype bf16 --tp 1 "$config"
+page 'BF16, TP 2' "$share" "${figures[@]}" --dtype bf16 --tp 2 "$config"
+page 'F32, DP 2' "$share" "${figures[@]}" --dp 2 "$config"
+page 'F32, DP 2, ZeRO-1' "$share" "${figures[@]}" --dp 2 --zero "$config"
+page 'F32, GPT-2 124M, 4 x 64 tokens, two threads (208 GFLOP/s)' "$share" "${figures[@]}" --gemm-f32 208 \
+  --sequence 64 "$1/bench/configs/gpt2_124m.json"
+figures=(--gemm-f32 105 --microbatches 8)
+page 'one rank' '1000 * $2' "${figures[@]}" "$config"
+page '1F1B, even cuts' '1000 * $2' "${figures[@]}" --pp 2 "$config"
+page '1F1B, cuts by cost' '1000 * $2' "${figures[@]}" --pp 2 --partition cost "$config"
+page 'interleaved, 2 chunks, by cost' '1000 * $2' "${figures[@]}" --pp 2 --virtual 2 --partition cost "$config"
+page 'zero bubble, by cost' '1000 * $2' "${figures[@]}" --pp 2 --schedule zero-bubble --partition cost "$config"
+page 'GPipe, by cost' '1000 * $2' "${figures[@]}" --pp 2 --schedule gpipe --partition cost "$config"
 # More rows than there are layouts take no memory.
 run --ranks 64 --top 100000 "$config" && cp "$work/out" "$work/all" || fail "all layouts"
 (ulimit -v 4000000 && run --ranks 64 --top 2147483647 "$config") || fail "rows without end"
