@@ -1,7 +1,7 @@
 /* Fine-tunes a model of a Hugging Face directory and writes one that Hugging Face's libraries load:
  * weights under their names, and config.json, tokenizer and other files beside it as they were.
- * Directories, and names with a dot in front, such as .git and onnx/, stay behind: what they have
- * is of the weights that were.
+ * Weights in other formats, directories, and names with a dot in front, such as tf_model.h5, onnx/
+ * and .git, stay behind: what they have is of the weights that were.
  *
  *   finetune_hf --model gpt2/ --ids corpus.u16 --out gpt2-tuned/ --tp 2
  *
@@ -178,11 +178,21 @@ static int ends_with(const char* name, const char* end) {
   return length >= of_end && strcmp(name + length - of_end, end) == 0;
 }
 
+/* Weights of any program's, and indices of them: repositories have them in several formats, and
+ * each would be the old ones. */
+static int is_weights(const char* name) {
+  static const char* const endings[] = {
+      ".safetensors", ".index.json", ".bin", ".ckpt", ".gguf", ".h5",    ".msgpack",
+      ".onnx",        ".onnx_data",  ".ot",  ".pt",   ".pth",  ".tflite"};
+  for (size_t i = 0; i < sizeof endings / sizeof *endings; ++i) {
+    if (ends_with(name, endings[i])) return 1;
+  }
+  return 0;
+}
+
 /* All but the weights, which are new. */
 static int is_kept(const struct dirent* entry) {
-  const char* name = entry->d_name;
-  return *name != '.' && !ends_with(name, ".safetensors") &&
-         !ends_with(name, ".safetensors.index.json") && !ends_with(name, ".bin");
+  return *entry->d_name != '.' && !is_weights(entry->d_name);
 }
 
 static int is_directory(const char* parent, const char* name) {

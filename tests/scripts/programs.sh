@@ -116,6 +116,7 @@ keep_programs() {
   sed 's/./&\x00/g' "$kept/text" > "$kept/ids.u16"
   cp "$models/llama_tiny/"{config.json,model.safetensors} "$kept/model"
   echo '{"kind": "kept"}' > "$kept/model/tokenizer.json"
+  echo old > "$kept/model/tf_model.h5"
   set_programs "$1" "$kept"
 
   run_program "$at" tensor "${tensor[@]}"

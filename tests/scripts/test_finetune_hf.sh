@@ -52,10 +52,14 @@ done
 # Directories within it, and names with a dot in front, are left out, as the usage says, also where reading it does
 # not tell which entries are directories.
 mkdir "$work/gpt2_tiny/runs"
+# So are the weights that were, in each format that repositories have.
+old=(tf_model.h5 flax_model.msgpack rust_model.ot pytorch_model-00001-of-00002.bin pytorch_model.bin.index.json model.gguf)
+for name in "${old[@]}"; do echo old > "$work/gpt2_tiny/$name"; done
 echo "*.safetensors filter=lfs" > "$work/gpt2_tiny/.gitattributes"
 cc -shared -fPIC "$1/tests/scripts/no_entry_types.c" -o "$work/no_entry_types.so" -ldl
 LD_PRELOAD=$work/no_entry_types.so tune "$work/gpt2_tiny" "$work/gpt2_tiny-4" --text "$work/text" --tp 1 --steps 1
 [[ -e $work/gpt2_tiny-4/tokenizer.json && ! -e $work/gpt2_tiny-4/runs && ! -e $work/gpt2_tiny-4/.gitattributes ]]
+for name in "${old[@]}"; do [[ ! -e $work/gpt2_tiny-4/$name ]] || { echo "$name: old weights beside new ones"; exit 1; }; done
 # The directory and its parents are made before the first step; one that cannot be made fails there.
 tune "$work/gpt2_tiny" "$work/new/parents/out" --text "$work/text" --steps 1
 [[ -e $work/new/parents/out/model.safetensors ]]

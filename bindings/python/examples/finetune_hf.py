@@ -16,7 +16,9 @@ from pathlib import Path
 import nxd
 from common import forward_backward, launch, make_directory, random_windows, read_ids, read_options
 
-WEIGHTS = (".safetensors", ".safetensors.index.json", ".bin")
+# Endings of weights, of any program's, and of indices of them: each would be the old ones.
+WEIGHTS = (".safetensors", ".index.json", ".bin", ".ckpt", ".gguf", ".h5", ".msgpack", ".onnx",
+           ".onnx_data", ".ot", ".pt", ".pth", ".tflite")
 
 
 def train(ctx, a, model, corpus):

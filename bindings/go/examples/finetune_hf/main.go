@@ -100,8 +100,12 @@ func copyOtherFiles(from, to string) error {
 	return err
 }
 
+// weights are endings of any program's, and of indices of them: in each format they would be the old ones.
+var weights = []string{".safetensors", ".index.json", ".bin", ".ckpt", ".gguf", ".h5", ".msgpack", ".onnx",
+	".onnx_data", ".ot", ".pt", ".pth", ".tflite"}
+
 func isWeights(name string) bool {
-	for _, end := range []string{".safetensors", ".safetensors.index.json", ".bin"} {
+	for _, end := range weights {
 		if strings.HasSuffix(name, end) {
 			return true
 		}

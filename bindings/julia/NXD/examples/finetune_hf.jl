@@ -27,8 +27,10 @@ function train(ctx, model, corpus)
     end
 end
 
-is_weights(name) =
-    any(ending -> endswith(name, ending), (".safetensors", ".safetensors.index.json", ".bin"))
+# Endings of weights, of any program's, and of indices of them: each would be the old ones.
+const weights = (".safetensors", ".index.json", ".bin", ".ckpt", ".gguf", ".h5", ".msgpack",
+                 ".onnx", ".onnx_data", ".ot", ".pt", ".pth", ".tflite")
+is_weights(name) = any(ending -> endswith(name, ending), weights)
 
 function write_directory(ctx, model)
     NXD.save(model, joinpath(o.out, "model.safetensors")) # written by rank 0, whole

@@ -82,13 +82,30 @@ fn train(ctx: &Context, a: &Arguments, model: &Module, corpus: &[i64]) -> Result
     Ok(())
 }
 
+/// Endings of weights, of any program's, and of indices of them: in each format they would be the
+/// old ones.
+const WEIGHTS: [&str; 13] = [
+    ".safetensors",
+    ".index.json",
+    ".bin",
+    ".ckpt",
+    ".gguf",
+    ".h5",
+    ".msgpack",
+    ".onnx",
+    ".onnx_data",
+    ".ot",
+    ".pt",
+    ".pth",
+    ".tflite",
+];
+
 /// All of a directory's files but the weights, which are new.
 fn copy_other_files(from: &str, to: &str) -> Result<()> {
     for entry in std::fs::read_dir(from)? {
         let path = entry?.path();
         let name = path.file_name().unwrap_or_default().to_string_lossy().into_owned();
-        let is_weights =
-            [".safetensors", ".safetensors.index.json", ".bin"].iter().any(|e| name.ends_with(e));
+        let is_weights = WEIGHTS.iter().any(|ending| name.ends_with(ending));
         if path.is_file() && !name.starts_with('.') && !is_weights {
             std::fs::copy(&path, join(to, &name))?;
         }
