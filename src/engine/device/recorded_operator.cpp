@@ -41,6 +41,29 @@ const std::unordered_set<std::string_view>& views_in_order() {
   return names;
 }
 
+// Operators whose callers in libtorch rely on dense memory: they give what contiguous() gives,
+// which is a copy on the CPU and none here, or ask is_contiguous() for the formula of the backward
+// pass.
+const std::unordered_set<std::string_view>& operators_on_dense_memory() {
+  static const std::unordered_set<std::string_view> names = {
+      "aten::_linalg_det",
+      "aten::_linalg_slogdet",
+      "aten::_linalg_solve_ex",
+      "aten::_pdist_backward",
+      "aten::_pdist_forward",
+      "aten::_slow_conv2d_backward",
+      "aten::_slow_conv2d_forward",
+      "aten::_weight_norm_interface",
+      "aten::_weight_norm_interface_backward",
+      "aten::native_group_norm",
+      "aten::native_group_norm_backward",
+      "aten::nll_loss2d_backward",
+      "aten::nll_loss2d_forward",
+      "aten::view_as_complex_copy",
+  };
+  return names;
+}
+
 // Draw random bits without an argument that would tell.
 const std::unordered_set<std::string_view>& random_operators() {
   static const std::unordered_set<std::string_view> names = {
@@ -121,9 +144,7 @@ RecordedOperator described(const c10::OperatorHandle& op) {
   out.strides_over_memory = plain.find("as_strided") != std::string_view::npos;
   out.reinterprets_memory = out.strides_over_memory || plain == "aten::_reshape_alias_copy" ||
                             out.name == "aten::view_copy.dtype";
-  // A group norm is given what contiguous() gives, which is a copy on the CPU and none here.
-  out.needs_dense_inputs =
-      out.reinterprets_memory || plain.rfind("aten::native_group_norm", 0) == 0;
+  out.needs_dense_inputs = out.reinterprets_memory || operators_on_dense_memory().count(plain) != 0;
   out.why_not_recorded = why_not(schema);
   return out;
 }

@@ -23,7 +23,7 @@ struct RecordedOperator {
   // and random bits are drawn in the order of the calls.
   bool is_effect = false;
   bool is_alone = false;  // an effect of the library's own that no other rank takes part in
-  // Reads its inputs' memory by strides of its own.
+  // Reads its inputs' memory by strides of its own, or has callers that count on dense memory.
   bool needs_dense_inputs = false;
   // Gives what lies in its inputs' memory, in another shape or as another dtype.
   bool reinterprets_memory = false;
