@@ -170,6 +170,21 @@ static void by_other_calls(nxd_context_t* ctx, int rank, int size) {
   nxd_work_destroy(work);
 }
 
+/* A message whose own group has a first work in progress, which waits for the store. */
+static void by_a_message(nxd_context_t* ctx, int rank, int size) {
+  int32_t value = rank, sent = 7 + rank;
+  nxd_group_t* group = NULL;
+  nxd_work_t* work = start_first(ctx, &value);
+  NXD_TEST_OK(nxd_parallel_get_group(ctx, NXD_AXIS_TENSOR, &group));
+  usleep(150000); /* it has come as far as that */
+  NXD_TEST_OK(rank == 0 ? INSIDE(nxd_send(group, &sent, 1, NXD_DTYPE_I32, 1, 0))
+                        : INSIDE(nxd_receive(group, &sent, 1, NXD_DTYPE_I32, 0, 0)));
+  NXD_TEST_CHECK(sent == 7);
+  NXD_TEST_OK(INSIDE(nxd_work_wait(work, -1)));
+  NXD_TEST_CHECK(value == size * (size - 1) / 2);
+  nxd_work_destroy(work);
+}
+
 /* No thread is inside: no request is made, and the work ends with its group. A rank that aborts
  * before the other has its groups would make that one fail earlier. The calls that abort are
  * inside: they may serve the last requests that the works were waiting for, which then have ended
@@ -208,6 +223,11 @@ static void test_other_calls(void** state) {
   (void)state;
   run(3, by_other_calls);
 }
+static void test_a_message(void** state) {
+  (void)state;
+  run(2, by_a_message);
+  run_on("one", "two", 2, by_a_message);
+}
 static void test_nobody(void** state) {
   (void)state;
   assert_int_equal(pthread_barrier_init(&all_have, NULL, 2), 0);
@@ -217,7 +237,8 @@ static void test_nobody(void** state) {
 
 int main(void) {
   const struct CMUnitTest tests[] = {
-      cmocka_unit_test(test_waiting), cmocka_unit_test(test_testing), cmocka_unit_test(test_naming),
-      cmocka_unit_test(test_other_calls), cmocka_unit_test(test_nobody)};
+      cmocka_unit_test(test_waiting),   cmocka_unit_test(test_testing),
+      cmocka_unit_test(test_naming),    cmocka_unit_test(test_other_calls),
+      cmocka_unit_test(test_a_message), cmocka_unit_test(test_nobody)};
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -42,7 +42,7 @@ void ShmLink::depart() noexcept {
 
 // The rank that comes first makes the memory; the others wait for no more than that.
 ShmSegment& ShmLink::attach() {
-  const std::lock_guard<std::mutex> one_at_a_time(attaching_);
+  const Attaching one_at_a_time(*this);
   if (segment_) return *segment_;
   try {
     SharedMemory memory = create_or_open();
@@ -63,6 +63,25 @@ ShmSegment& ShmLink::attach() {
   monitor_->check_running();  // an abort meanwhile found nothing to close
   ready_.store(segment_.get(), std::memory_order_release);
   return *segment_;
+}
+
+// A work's thread that attaches may need the store to be served, by a caller's thread that waits
+// here.
+ShmLink::Attaching::Attaching(ShmLink& link) : link_(link) {
+  std::unique_lock<std::mutex> lock(link_.attaching_mutex_);
+  while (link_.is_attaching_) {
+    link_.attached_.wait_for(lock, std::chrono::milliseconds(kSleepMs));
+    lock.unlock();
+    link_.monitor_->poll(link_.another_rank());
+    lock.lock();
+  }
+  link_.is_attaching_ = true;
+}
+
+ShmLink::Attaching::~Attaching() {
+  const std::lock_guard<std::mutex> lock(link_.attaching_mutex_);
+  link_.is_attaching_ = false;
+  link_.attached_.notify_all();
 }
 
 // A rank of the world to wait for where the store is awaited: a part of a group may have this rank

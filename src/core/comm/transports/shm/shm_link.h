@@ -1,5 +1,6 @@
 #pragma once
 
+#include <condition_variable>
 #include <memory>
 #include <mutex>
 #include <string>
@@ -66,6 +67,18 @@ class ShmLink {
   char* try_address(int peer, const ArenaPlace& place);
 
  private:
+  // The one thread that attaches. Others wait for it as they do for a peer.
+  class Attaching {
+   public:
+    explicit Attaching(ShmLink& link);
+    ~Attaching();
+    Attaching(const Attaching&) = delete;
+    Attaching& operator=(const Attaching&) = delete;
+
+   private:
+    ShmLink& link_;
+  };
+
   ShmSegment& attach();
   SharedMemory create_or_open();
   int another_rank() const;
@@ -81,7 +94,9 @@ class ShmLink {
   const std::vector<int> ranks_;
   const int rank_;
 
-  std::mutex attaching_;
+  std::mutex attaching_mutex_;
+  std::condition_variable attached_;
+  bool is_attaching_ = false;
   std::mutex segment_mutex_;  // having attached against abort
   std::unique_ptr<ShmSegment> segment_;
   std::atomic<ShmSegment*> ready_{nullptr};
