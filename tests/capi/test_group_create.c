@@ -7,6 +7,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include <cmocka.h>
 
@@ -53,6 +54,26 @@ static void everybody(nxd_context_t* ctx, int rank, int size, void* unused) {
     nxd_group_destroy(group);
     NXD_TEST_OK(nxd_context_get_world_group(ctx, &world));
     check_sum(world, 1, kRanks);
+  }
+}
+
+/* Ranks that reject one attempt together, of which one is late: the others are at the next one. */
+static void together(nxd_context_t* ctx, int rank, int size, void* unused) {
+  (void)size;
+  (void)unused;
+  static const int32_t all[kRanks + 1] = {0, 1, 2, 3, 0};
+  nxd_group_t* group = NULL;
+  for (int late = 0; late < kRanks; ++late) {
+    /* All of them, and then all but the rank that is late or the one after it. */
+    for (int good = -1; good < 2; ++good) {
+      const int is_good = good >= 0 && rank == (late + good) % kRanks;
+      if (rank == late) usleep(100000);
+      NXD_TEST_REFUSED(nxd_group_create(ctx, all, is_good ? kRanks : kRanks + 1, "all", &group),
+                       NXD_ERROR_INVALID_ARGUMENT, "num_ranks: expected at most 4, got more");
+      if (!NXD_TEST_OK(nxd_group_create(ctx, all, kRanks, "all", &group))) return;
+      check_sum(group, 1, kRanks);
+      nxd_group_destroy(group);
+    }
   }
 }
 
@@ -212,6 +233,7 @@ static void test_hosts(void** state) {
     nxd_test_run_ranks(kRanks, 0, fn, NULL); \
   }
 ON_RANKS(everybody)
+ON_RANKS(together)
 ON_RANKS(left_out)
 ON_RANKS(other_moments)
 ON_RANKS(no_output)
@@ -220,9 +242,9 @@ ON_RANKS(long_name)
 
 int main(void) {
   const struct CMUnitTest tests[] = {
-      cmocka_unit_test(test_everybody),     cmocka_unit_test(test_left_out),
-      cmocka_unit_test(test_other_moments), cmocka_unit_test(test_no_output),
-      cmocka_unit_test(test_outsiders),     cmocka_unit_test(test_long_name),
-      cmocka_unit_test(test_hosts)};
+      cmocka_unit_test(test_everybody), cmocka_unit_test(test_together),
+      cmocka_unit_test(test_left_out),  cmocka_unit_test(test_other_moments),
+      cmocka_unit_test(test_no_output), cmocka_unit_test(test_outsiders),
+      cmocka_unit_test(test_long_name), cmocka_unit_test(test_hosts)};
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

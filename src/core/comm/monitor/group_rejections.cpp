@@ -95,13 +95,26 @@ void GroupRejections::look_for_missing() {
   }
 }
 
+bool GroupRejections::tells_all(const Entry& entry, const std::vector<int>& ranks) {
+  return entry.by == entry.culprit &&
+         std::find(ranks.begin(), ranks.end(), entry.by) != ranks.end() &&
+         std::all_of(ranks.begin(), ranks.end(),
+                     [&](int rank) { return rank == entry.by || entry.numbers.count(rank) > 0; });
+}
+
+// Several ranks may reject one attempt. A rank goes on when it knows of one of them, so the others'
+// entries must not count. Two ranks have the same number for the same attempt.
 size_t GroupRejections::count_of(const std::vector<int>& ranks) const {
-  return static_cast<size_t>(std::count_if(known_.begin(), known_.end(), [&](const auto& numbered) {
-    const Entry& r = numbered.second;
-    return r.by == r.culprit && std::find(ranks.begin(), ranks.end(), r.by) != ranks.end() &&
-           std::all_of(ranks.begin(), ranks.end(),
-                       [&](int rank) { return rank == r.by || r.numbers.count(rank) > 0; });
-  }));
+  std::vector<const Entry*> attempts;
+  for (const auto& numbered : known_) {
+    const Entry& entry = numbered.second;
+    if (!tells_all(entry, ranks)) continue;
+    const bool is_counted = std::any_of(attempts.begin(), attempts.end(), [&](const Entry* other) {
+      return other->by != entry.by && other->numbers.at(entry.by) == entry.numbers.at(other->by);
+    });
+    if (!is_counted) attempts.push_back(&entry);
+  }
+  return attempts.size();
 }
 
 GroupRejections::Attempt::Attempt(GroupRejections& rejections, const std::vector<int>& ranks)

@@ -54,6 +54,8 @@ class GroupRejections {
     std::string reason;
   };
 
+  // True if it is the word of one of the ranks itself, to all the others.
+  static bool tells_all(const Entry& entry, const std::vector<int>& ranks);
   void publish(const Entry& entry);
   static std::string encode(const Entry& entry);
   Entry decode(const std::string& text) const;
