@@ -303,6 +303,39 @@ static void test_behind_work(void** state) {
   run_ranks(2, behind_work);
 }
 
+/* So is a message behind more of them than a peer has room for that takes none. */
+static void behind_messages(nxd_context_t* ctx, int rank, int size, void* unused) {
+  (void)size;
+  (void)unused;
+  enum { kMessages = 12 };
+  nxd_group_t* world = world_of(ctx);
+  if (rank == 0) {
+    const int32_t value = 5;
+    nxd_work_t* works[kMessages] = {NULL};
+    for (int tag = 0; tag < kMessages; ++tag) {
+      NXD_TEST_OK(nxd_send_async(world, &value, 1, NXD_DTYPE_I32, 1, tag, &works[tag]));
+    }
+    usleep(100000); /* they have come as far as they can */
+    arm(NXD_ERROR_USER);
+    NXD_TEST_REFUSED(nxd_send(world, &value, 1, NXD_DTYPE_I32, 1, kMessages), NXD_ERROR_USER,
+                     "interrupted");
+    arm(NXD_OK);
+    for (int tag = 0; tag < kMessages; ++tag) {
+      NXD_TEST_REFUSED(nxd_work_wait(works[tag], -1), NXD_ERROR_USER, "interrupted");
+      nxd_work_destroy(works[tag]);
+    }
+    pthread_barrier_wait(&meet);
+  } else {
+    pthread_barrier_wait(&meet);
+    check_lost(nxd_barrier(world));
+  }
+}
+
+static void test_behind_messages(void** state) {
+  (void)state;
+  run_ranks(2, behind_messages);
+}
+
 /* --- Joining -------------------------------------------------------------------------------- */
 
 static nxd_status_t join_as(int rank, int size, nxd_store_t* store, nxd_status_t status) {
@@ -364,11 +397,15 @@ static void test_join_without_server(void** state) {
 }
 
 int main(void) {
-  const struct CMUnitTest tests[] = {
-      cmocka_unit_test(test_each_call),          cmocka_unit_test(test_while_peer_waits),
-      cmocka_unit_test(test_past_timeout),       cmocka_unit_test(test_connecting),
-      cmocka_unit_test(test_work_wait),          cmocka_unit_test(test_behind_work),
-      cmocka_unit_test(test_finalize),           cmocka_unit_test(test_join),
-      cmocka_unit_test(test_join_without_server)};
+  const struct CMUnitTest tests[] = {cmocka_unit_test(test_each_call),
+                                     cmocka_unit_test(test_while_peer_waits),
+                                     cmocka_unit_test(test_past_timeout),
+                                     cmocka_unit_test(test_connecting),
+                                     cmocka_unit_test(test_work_wait),
+                                     cmocka_unit_test(test_behind_work),
+                                     cmocka_unit_test(test_behind_messages),
+                                     cmocka_unit_test(test_finalize),
+                                     cmocka_unit_test(test_join),
+                                     cmocka_unit_test(test_join_without_server)};
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -122,13 +122,24 @@ void ShmMessages::send(const ShmMessageDescriptor& given, const void* buffer, in
   check_message(monitor_, side(link_.rank(), message), side(to, answer));
 }
 
+// Room is awaited without the lock: a thread that waited for the lock would ask nobody whether to
+// go on, and serve no store.
 void ShmMessages::post(const ShmMessageDescriptor& message, int to) {
   ShmChannel& channel = link_.segment().channel(link_.rank(), to);
   Outbox& outbox = outboxes_[static_cast<size_t>(to)];
-  const std::lock_guard<std::mutex> lock(outbox.mutex);
-  link_.wait(to, channel.taken, outbox.posted + 1 - ShmChannel::kMessages);
-  channel.messages[outbox.posted % ShmChannel::kMessages] = message;
-  channel.posted.advance_to(++outbox.posted);
+  for (;;) {
+    uint32_t with_room;
+    {
+      const std::lock_guard<std::mutex> lock(outbox.mutex);
+      with_room = outbox.posted + 1 - ShmChannel::kMessages;
+      if (channel.taken.has_reached(with_room)) {
+        channel.messages[outbox.posted % ShmChannel::kMessages] = message;
+        channel.posted.advance_to(++outbox.posted);
+        return;
+      }
+    }
+    link_.wait(to, channel.taken, with_room);
+  }
 }
 
 // A thread that looks takes out all messages, also those that other threads wait for.
