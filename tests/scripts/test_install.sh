@@ -104,9 +104,11 @@ EOF
 done
 # A component that is not there is an error by its name.
 sed -i 's/COMPONENTS .*/COMPONENTS nxd_core cuda)/' "$work/cmake-core/CMakeLists.txt"
-if cmake -S "$work/cmake-core" -B "$work/cmake-core/other" -DCMAKE_PREFIX_PATH="$prefix" > "$work/log" 2>&1 ||
-  ! grep -q 'no component cuda here' "$work/log"; then
-  echo "find_package with the component cuda:"
+if cmake -S "$work/cmake-core" -B "$work/cmake-core/other" -DCMAKE_PREFIX_PATH="$prefix" > "$work/log" 2>&1; then
+  echo "find_package found the component cuda"
+  exit 1
+fi
+if ! grep -q 'no component cuda here' "$work/log"; then
   cat "$work/log"
   exit 1
 fi
