@@ -134,9 +134,10 @@ nxd_status_t nxd_master_print(nxd_context_t* ctx, const char* text) {
     const bool prints = unwrap(ctx).rank() == 0;
     check_argument(text, "text: expected a string, got NULL");
     if (!prints) return;
-    const HeldSignal no_sigxfsz(SIGXFSZ);
-    if (std::printf("%s\n", text) < 0 || std::fflush(stdout) != 0) {
-      fail(NXD_ERROR_IO, "cannot write to stdout");
-    }
+    const HeldSignal no_sigpipe(SIGPIPE), no_sigxfsz(SIGXFSZ);
+    const bool is_printed = std::printf("%s\n", text) >= 0;
+    // A part that is left would raise the signal when the program ends.
+    const bool is_written = std::fflush(stdout) == 0;
+    if (!is_printed || !is_written) fail(NXD_ERROR_IO, "cannot write to stdout");
   });
 }

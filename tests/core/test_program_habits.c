@@ -216,12 +216,13 @@ static int write_lines(int output, const struct rlimit* limit) {
   dup2(output, STDERR_FILENO);
   setenv("XLA_USE_BF16", "1", 1); /* warned of */
   if (nxd_context_create(NULL, &ctx) != NXD_OK) return 1;
-  if (limit) {
-    dup2(output, STDOUT_FILENO);
-    if (nxd_master_print(ctx, "a line") != NXD_ERROR_IO) return 2;
-  }
+  dup2(output, STDOUT_FILENO);
+  if (nxd_master_print(ctx, "a line") != NXD_ERROR_IO) return 2;
+  static char line[200000]; /* more than a buffer */
+  memset(line, 'x', sizeof line - 1);
+  if (nxd_master_print(ctx, line) != NXD_ERROR_IO) return 3;
   nxd_context_destroy(ctx);
-  return 0;
+  return fflush(stdout); /* as a program's end does: nothing is left to write */
 }
 
 static void output_that_goes_nowhere(void** state) {
