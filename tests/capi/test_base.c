@@ -103,10 +103,10 @@ static void count_line(nxd_log_level_t level, const char* message, void* user_da
 }
 
 /* A group that fails and cannot write its record: one warning. */
-static void warn_once(void) {
+static void warn_once(const char* record) {
   nxd_context_t* ctx = NULL;
   nxd_group_t* world = NULL;
-  setenv("NXD_FLIGHT_RECORD", "/nonexistent/record.", 1);
+  setenv("NXD_FLIGHT_RECORD", record, 1);
   assert_int_equal(nxd_context_create(NULL, &ctx), NXD_OK);
   unsetenv("NXD_FLIGHT_RECORD");
   assert_int_equal(nxd_context_get_world_group(ctx, &world), NXD_OK);
@@ -131,7 +131,7 @@ static void test_log_callback(void** state) {
   for (size_t i = 0; i < sizeof table / sizeof *table; ++i) {
     assert_int_equal(nxd_log_set_level(table[i].level), NXD_OK);
     lines = 0;
-    warn_once();
+    warn_once("/nonexistent/record.");
     assert_int_equal(lines, table[i].lines);
   }
   assert_int_equal(other_lines, 0);
@@ -140,22 +140,38 @@ static void test_log_callback(void** state) {
   assert_int_equal(released, 1);
   /* To stderr, not here. */
   lines = 0;
-  warn_once();
+  warn_once("/nonexistent/record.");
   assert_int_equal(lines, 0);
   /* Without a callback there is user_data all the same. */
   assert_int_equal(nxd_log_set_callback(NULL, &lines, count_release), NXD_OK);
-  warn_once();
+  warn_once("/nonexistent/record.");
   assert_int_equal(lines, 0);
   assert_int_equal(released, 1);
   assert_int_equal(nxd_log_set_callback(NULL, NULL, NULL), NXD_OK);
   assert_int_equal(released, 2);
 }
 
+static void find_line(nxd_log_level_t level, const char* message, void* user_data) {
+  (void)level, (void)user_data;
+  assert_null(strchr(message, '\n'));
+  if (strstr(message, "/nonexistent/a\\u000anxd error: b.")) ++lines;
+}
+
+/* A name that has the end of a line in it, and the beginning of another. */
+static void test_log_lines(void** state) {
+  (void)state;
+  lines = 0;
+  assert_int_equal(nxd_log_set_callback(find_line, NULL, NULL), NXD_OK);
+  warn_once("/nonexistent/a\nnxd error: b.");
+  assert_int_equal(lines, 1);
+  assert_int_equal(nxd_log_set_callback(NULL, NULL, NULL), NXD_OK);
+}
+
 int main(void) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(test_basics),         cmocka_unit_test(test_last_error),
       cmocka_unit_test(test_set_last_error), cmocka_unit_test(test_long_message),
-      cmocka_unit_test(test_log_callback),
+      cmocka_unit_test(test_log_callback),   cmocka_unit_test(test_log_lines),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -2,6 +2,7 @@
 
 #include <atomic>
 #include <csignal>
+#include <cstdint>
 #include <cstdio>
 #include <memory>
 #include <mutex>
@@ -13,6 +14,7 @@
 #include "core/base/callback_thread.h"
 #include "core/base/environment.h"
 #include "core/base/float_environment.h"
+#include "core/base/printable.h"
 
 namespace nxd {
 namespace {
@@ -56,7 +58,19 @@ const char* level_name(nxd_log_level_t level) {
   }
 }
 
+// One line, whatever the message has of files and peers: a name may have the end of a line in it.
+// Without memory it stays as it is.
+std::string escaped(const std::string& message) noexcept {
+  try {
+    return printable(message, SIZE_MAX);
+  } catch (...) {
+    return {};
+  }
+}
+
 void emit(nxd_log_level_t level, const std::string& message) noexcept {
+  const std::string shown = escaped(message);
+  const char* const line = shown.empty() ? message.c_str() : shown.c_str();
   State& s = state();
   std::shared_ptr<Sink> sink;
   {
@@ -66,14 +80,14 @@ void emit(nxd_log_level_t level, const std::string& message) noexcept {
   if (sink && sink->callback) {
     try {
       const CallersFloatEnvironment environment;
-      sink->callback(level, message.c_str(), sink->user_data);
+      sink->callback(level, line, sink->user_data);
     } catch (...) {
       // Nobody asked for the line, so nobody can be told that it was lost.
     }
   } else {
     // Nobody may read the lines any more, or their file be as large as it may.
     const HeldSignal no_sigpipe(SIGPIPE), no_sigxfsz(SIGXFSZ);
-    std::fprintf(stderr, "nxd %s: %s\n", level_name(level), message.c_str());
+    std::fprintf(stderr, "nxd %s: %s\n", level_name(level), line);
   }
 }
 
