@@ -165,14 +165,16 @@ static void tcp_world(void** state) {
 static void interfaces(void** state) {
   (void)state;
   nxd_store_t* store = local_store();
-  const char* const names[] = {"lo", "127.0.0.1", "no-such-interface"};
-  for (int i = 0; i < 3; ++i) {
+  /* Names behind the second are of no interface, or not of one host. */
+  const char* const names[] = {"lo", "127.0.0.1",       "no-such-interface", "0.0.0.0",
+                               "::", "255.255.255.255", "224.0.0.1"};
+  for (size_t i = 0; i < sizeof names / sizeof *names; ++i) {
     joiner_t j[] = {joiner(0, 2, store), joiner(1, 2, store)};
     for (int rank = 0; rank < 2; ++rank) {
       j[rank].options.interface_name = names[i];
       if (i < 2) continue;
       j[rank].expected = NXD_ERROR_INVALID_ARGUMENT;
-      j[rank].part = "no-such-interface";
+      j[rank].part = names[i];
     }
     run(j, 2);
   }

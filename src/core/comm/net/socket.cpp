@@ -383,10 +383,25 @@ std::string address_of_interface(const std::string& name) {
   return "";
 }
 
+namespace {
+
+// Not of all hosts, of several or of all of a link, where a socket can be bound as well.
+bool is_of_one_host(const sockaddr& address) {
+  if (address.sa_family == AF_INET6) {
+    const in6_addr& host = reinterpret_cast<const sockaddr_in6&>(address).sin6_addr;
+    return !IN6_IS_ADDR_UNSPECIFIED(&host) && !IN6_IS_ADDR_MULTICAST(&host);
+  }
+  const in_addr_t host = ntohl(reinterpret_cast<const sockaddr_in&>(address).sin_addr.s_addr);
+  return host != INADDR_ANY && host != INADDR_BROADCAST && !IN_MULTICAST(host);
+}
+
+}  // namespace
+
 bool is_local_address(const std::string& host) {
   int error = 0;
   const auto list = resolve(host.c_str(), "0", SOCK_STREAM, 0, &error);
   for (const addrinfo* a = list.get(); a; a = a->ai_next) {
+    if (!is_of_one_host(*a->ai_addr)) continue;
     const Fd fd = make_socket(a->ai_family, SOCK_STREAM);
     if (fd && ::bind(fd.get(), a->ai_addr, a->ai_addrlen) == 0) return true;
   }

@@ -65,7 +65,8 @@ std::string first_external_address();
 bool is_interface_name(const std::string& name);
 // First address of an interface, IPv4 before IPv6; "" when it has none.
 std::string address_of_interface(const std::string& name);
-// True if a name resolves to an address that this host can listen on.
+// True if a name resolves to an address of this host, and of no other: not that of any interface
+// or of several hosts, such as 0.0.0.0.
 bool is_local_address(const std::string& host);
 
 // Gloo writes to sockets with writev, which raises SIGPIPE when the peer has gone.
