@@ -9,8 +9,6 @@
 namespace nxd {
 namespace {
 
-constexpr int kLargestWorld = 1 << 24;
-
 [[noreturn]] void fail_corrupt(const std::string& text) {
   fail(NXD_ERROR_CORRUPT, "map of hosts: cannot read \"", text.substr(0, 80), "\"");
 }
@@ -19,7 +17,7 @@ constexpr int kLargestWorld = 1 << 24;
 std::vector<int> decode_even(TextReader& in) {
   int size = 0, block = 0, hosts = 0;
   in >> size >> block >> hosts;
-  if (!in || size < 1 || size > kLargestWorld || block < 1 || hosts < 1) return {};
+  if (!in || size < 1 || size > HostMap::kMostRanks || block < 1 || hosts < 1) return {};
   std::vector<int> host_of(static_cast<size_t>(size));
   for (int rank = 0; rank < size; ++rank) {
     host_of[static_cast<size_t>(rank)] = rank / block % hosts;
@@ -31,7 +29,8 @@ std::vector<int> decode_even(TextReader& in) {
 std::vector<int> decode_runs(TextReader& in) {
   std::vector<int> host_of;
   for (int host = 0, length = 0; in >> host;) {
-    if (!(in >> length) || length < 1 || length > kLargestWorld - static_cast<int>(host_of.size()))
+    if (!(in >> length) || length < 1 ||
+        length > HostMap::kMostRanks - static_cast<int>(host_of.size()))
       return {};
     host_of.insert(host_of.end(), static_cast<size_t>(length), host);
   }

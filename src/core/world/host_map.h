@@ -9,6 +9,8 @@ namespace nxd {
 // ranks.
 class HostMap {
  public:
+  static constexpr int kMostRanks = 1 << 24;
+
   HostMap() : HostMap(std::vector<int>{0}) {}
   // The host of every rank, as any distinct numbers.
   explicit HostMap(const std::vector<int>& host_of_rank);

@@ -169,10 +169,43 @@ class Arrivals {
   std::vector<std::string> known_;  // from a multiple of kAtATime on
 };
 
+// Ranks that are asked for in vain, once the time is up. There may be very many, as with a size
+// that is a slip, and the others wait for no longer than half of the timeout.
+class Missing {
+ public:
+  Missing(int size, int64_t timeout_ms)
+      : size_(size),
+        timeout_ms_(timeout_ms),
+        give_up_(Deadline::after_ms(timeout_share(timeout_ms, 5, 4))) {}
+
+  // False when no more are to be asked for.
+  bool add(int rank) {
+    if (first_ < 0) first_ = rank;
+    if (++count_ <= kNamed) names_ += (names_.empty() ? "" : ", ") + std::to_string(rank);
+    asked_ = rank + 1;
+    return asked_ < kAskedAtLeast || !give_up_.expired();
+  }
+  bool any() const { return count_ > 0; }
+  Announcement announcement(bool all_were_asked) const {
+    const std::string part = all_were_asked ? "" : text("the first ", asked_, " of ");
+    return failure(size_ - 1 - count_, NXD_ERROR_TIMEOUT, first_, count_, " of ", part, size_,
+                   " ranks did not come within ", timeout_ms_, " ms: rank ", names_,
+                   count_ > kNamed ? ", ..." : "");
+  }
+
+ private:
+  static constexpr int kNamed = 8, kAskedAtLeast = 1024;
+
+  const int size_;
+  const int64_t timeout_ms_;
+  const Deadline give_up_;
+  std::string names_;
+  int count_ = 0, first_ = -1, asked_ = 0;
+};
+
 Announcement collect(Store& store, const RankInfo& m, const Deadline& deadline,
                      int64_t timeout_ms) {
-  std::string missing;
-  int missing_count = 0, first_missing = -1;
+  Missing missing(m.size, timeout_ms);
   int server_rank = -1, near_store = -1;
   Arrivals arrivals(store, m.size);
   Numbering networks, processes, hosts;
@@ -180,8 +213,7 @@ Announcement collect(Store& store, const RankInfo& m, const Deadline& deadline,
   for (int rank = 0; rank < m.size; ++rank) {
     const auto value = arrivals.next(rank, deadline);
     if (!value) {
-      if (first_missing < 0) first_missing = rank;
-      if (++missing_count <= 8) missing += (missing.empty() ? "" : ", ") + std::to_string(rank);
+      if (!missing.add(rank)) return missing.announcement(rank + 1 == m.size);
       continue;
     }
     if (*value == kLeft) {
@@ -217,12 +249,7 @@ Announcement collect(Store& store, const RankInfo& m, const Deadline& deadline,
     process_of[static_cast<size_t>(rank)] = processes.number_of(info->process);
     host_of[static_cast<size_t>(rank)] = hosts.number_of(info->host);
   }
-  if (missing_count > 0) {
-    if (missing_count > 8) missing += ", ...";
-    return failure(m.size - 1 - missing_count, NXD_ERROR_TIMEOUT, first_missing, missing_count,
-                   " of ", m.size, " ranks did not come within ", timeout_ms, " ms: rank ",
-                   missing);
-  }
+  if (missing.any()) return missing.announcement(true);
   const bool one_network = networks.count() == 1;
   if (one_network) near_store = -1;  // which all ranks share, so nobody loses it with the store
   return {text("ok ", one_network ? 1 : 0, " ", server_rank, " ", near_store, " ",
@@ -272,7 +299,11 @@ void wait_for_readers(Store& store, const Announcement& announcement, int64_t ti
 }
 
 Announcement decide(Store& store, const RankInfo& m, int64_t timeout_ms) {
-  Announcement announcement = collect(store, m, Deadline::after_ms(timeout_ms), timeout_ms);
+  Announcement announcement =
+      m.size > HostMap::kMostRanks
+          ? failure(INT_MAX, NXD_ERROR_INVALID_ARGUMENT, -1, "size of the world: expected at most ",
+                    HostMap::kMostRanks, " ranks, got ", m.size)
+          : collect(store, m, Deadline::after_ms(timeout_ms), timeout_ms);
   store.set(kWorld, announcement.text);
   if (!announcement.good() && m.store->serves()) wait_for_readers(store, announcement, timeout_ms);
   return announcement;

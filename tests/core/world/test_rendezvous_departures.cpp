@@ -6,7 +6,10 @@
 
 #include <atomic>
 #include <chrono>
+#include <climits>
+#include <cstring>
 #include <memory>
+#include <optional>
 #include <stdexcept>
 #include <string>
 #include <thread>
@@ -278,6 +281,37 @@ void first_rank_near_the_store(void**) {
   other.join();
 }
 
+// --- Ranks that cannot all be asked for ----------------------------------------------------------
+
+class SlowStore : public nxd::LocalStore {
+ public:
+  std::optional<std::string> get(const std::string& key) override {
+    ++asked;
+    std::this_thread::sleep_for(std::chrono::milliseconds(1));
+    return LocalStore::get(key);
+  }
+  int asked = 0;
+};
+
+// A size that is a slip: rank 0 gives up within its time, and not when it has asked for all.
+void sizes_beyond_reason(void**) {
+  constexpr int kSize = 20000;
+  const auto store = std::make_shared<SlowStore>();
+  const Told few = told_by([&] { nxd::join_world(member_of(store, 0, kSize), 200); });
+  assert_int_equal(few.status, NXD_ERROR_TIMEOUT);
+  assert_int_equal(few.rank, 1);
+  assert_non_null(std::strstr(few.message.c_str(), " of the first "));
+  assert_non_null(std::strstr(few.message.c_str(),
+                              " of 20000 ranks did not come within 200 ms: rank 1, 2, 3, "));
+  assert_true(store->asked < kSize);
+
+  const auto other = std::make_shared<nxd::LocalStore>();
+  const Told none = told_by([&] { nxd::join_world(member_of(other, 0, INT_MAX), 200); });
+  assert_int_equal(none.status, NXD_ERROR_INVALID_ARGUMENT);
+  assert_non_null(
+      std::strstr(none.message.c_str(), "expected at most 16777216 ranks, got 2147483647"));
+}
+
 }  // namespace
 
 int main() {
@@ -291,6 +325,7 @@ int main() {
       cmocka_unit_test(rank_0_waits_for_those_who_came),
       cmocka_unit_test(a_rank_0_that_rejects_waits_too),
       cmocka_unit_test(first_rank_near_the_store),
+      cmocka_unit_test(sizes_beyond_reason),
   };
   return cmocka_run_group_tests(tests, nullptr, nullptr);
 }
