@@ -298,8 +298,9 @@ void remove_file(const std::string& path) {
 
 std::string read_text(const std::string& path, uint64_t limit) {
   const InputFile file(path);
-  check_argument(file.size() <= limit, path, ": expected at most ", limit, " bytes, got ",
-                 file.size());
+  if (file.size() > limit) {
+    fail(NXD_ERROR_CORRUPT, path, ": expected at most ", limit, " bytes, got ", file.size());
+  }
   std::string content(static_cast<size_t>(file.size()), '\0');
   file.read(0, content.data(), content.size());
   return content;

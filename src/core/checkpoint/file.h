@@ -85,7 +85,7 @@ int synchronise_open(int fd) noexcept;
 bool is_directory(const std::string& path);
 bool file_exists(const std::string& path);
 void remove_file(const std::string& path);
-// The whole content. INVALID_ARGUMENT beyond the limit, so that a wrong path cannot exhaust memory.
+// The whole content. CORRUPT beyond the limit, so that a wrong path cannot exhaust memory.
 std::string read_text(const std::string& path, uint64_t limit);
 
 }  // namespace nxd

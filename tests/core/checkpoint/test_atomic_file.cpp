@@ -131,6 +131,7 @@ void a_text_that_is_too_large(void**) {
     nxd::read_text(path, 3);
     fail_msg("%s", "a larger text is read");
   } catch (const nxd::Error& error) {
+    assert_int_equal(error.status(), NXD_ERROR_CORRUPT);
     assert_non_null(std::strstr(error.what(), "/text: expected at most 3 bytes, got 4"));
   }
 }
