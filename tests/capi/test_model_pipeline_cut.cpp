@@ -102,6 +102,42 @@ void shapes_stay(void**) {
   });
 }
 
+nxd_status_t call_inner(nxd_module_t* self, const Handles& inputs, nxd_tensor_t** outputs) {
+  Tensor loss;
+  NXD_TEST_TRY(call_child(self, "inner", inputs, loss));
+  outputs[0] = loss.release();
+  return NXD_OK;
+}
+
+// The part keeps the whole model, and switches its mode: one below the other has no end.
+void parts_below_their_model(void**) {
+  on_pipeline_ranks({2, 1, 1}, [](nxd_context_t* ctx, int) {
+    Module model =
+        callback_module(ctx, "Outer",
+                        [](nxd_module_t* self, const Handles& inputs, nxd_tensor_t** outputs,
+                           size_t) -> nxd_status_t { return call_inner(self, inputs, outputs); });
+    add_child(model, "inner", two_pairs(ctx));
+    const Pipeline pp =
+        make_two_stages(model.get(), batch_of_rows(), "inner.a", 2, /*shares_loss=*/true);
+    if (!pp) return;
+    nxd_module_t *local = local_module(pp.get()), *inner = nullptr, *part = nullptr;
+    NXD_TEST_OK(nxd_module_find_module(model.get(), "inner", &inner));
+    NXD_TEST_OK(nxd_module_find_module(local, "inner", &part));
+    NXD_TEST_CHECK(part != inner);
+    for (nxd_module_t* below : {local, part}) {
+      NXD_TEST_REFUSED(nxd_module_add_child(inner, "part", below), NXD_ERROR_INVALID_ARGUMENT,
+                       "its own descendant");
+    }
+    nxd_module_t* made = nullptr;
+    NXD_TEST_OK(nxd_module_create(ctx, "Above", nullptr, nullptr, nullptr, &made));
+    const Module above(made);
+    NXD_TEST_OK(nxd_module_add_child(above.get(), "part", local));
+    NXD_TEST_OK(nxd_module_set_training(above.get(), 0));
+    NXD_TEST_OK(nxd_module_set_training(model.get(), 1));
+    NXD_TEST_CHECK(std::isfinite(train(pp.get())));
+  });
+}
+
 // Both ranks of a group fail where the model of one is cut.
 void ranks_that_differ(void**) {
   on_pipeline_ranks({2, 1, 1}, [](nxd_context_t* ctx, int rank) {
@@ -298,10 +334,10 @@ void rejected_cuts(void**) {
 
 int main(void) {
   const CMUnitTest tests[] = {
-      cmocka_unit_test(shapes_stay),        cmocka_unit_test(ranks_that_differ),
-      cmocka_unit_test(complex_values),     cmocka_unit_test(batches_that_differ),
-      cmocka_unit_test(traces_that_fail),   cmocka_unit_test(padded_before),
-      cmocka_unit_test(rejected_cuts),      cmocka_unit_test(settings_that_differ),
-      cmocka_unit_test(options_that_differ)};
+      cmocka_unit_test(shapes_stay),          cmocka_unit_test(parts_below_their_model),
+      cmocka_unit_test(ranks_that_differ),    cmocka_unit_test(complex_values),
+      cmocka_unit_test(batches_that_differ),  cmocka_unit_test(traces_that_fail),
+      cmocka_unit_test(padded_before),        cmocka_unit_test(rejected_cuts),
+      cmocka_unit_test(settings_that_differ), cmocka_unit_test(options_that_differ)};
   return cmocka_run_group_tests(tests, nullptr, nullptr);
 }

@@ -99,7 +99,7 @@ void Module::check_name(const std::string& name) const {
 namespace {
 
 bool contains(const Module& tree, const Module* wanted) {
-  if (&tree == wanted) return true;
+  if (&tree == wanted || (tree.whole() && contains(*tree.whole(), wanted))) return true;
   return std::any_of(tree.children().begin(), tree.children().end(),
                      [&](const auto& entry) { return contains(*entry.second, wanted); });
 }

@@ -94,6 +94,9 @@ class Module : public std::enable_shared_from_this<Module> {
   // all that it can give, asked for or not.
   const std::vector<std::string>& output_paths() const { return output_paths_; }
 
+  // The module that this one is a part of, and keeps alive beside its own children; null for most.
+  virtual const Module* whole() const { return nullptr; }
+
   // The module's path becomes its name: what random sites are keyed on besides parameters.
   virtual void set_site(const std::string& path) { (void)path; }
 

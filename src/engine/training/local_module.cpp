@@ -16,6 +16,7 @@ class Container : public Module, public BufferHolder {
     Module::set_training(training);
     whole_->set_training(training);
   }
+  const Module* whole() const override { return whole_.get(); }
 
  protected:
   Tensors forward(const Tensors&, size_t) override {

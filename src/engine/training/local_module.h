@@ -34,6 +34,7 @@ class LocalModule : public Module, public BufferHolder {
   const std::vector<int>& pipeline_ranks() const { return pipeline_ranks_; }
   // Also of the parts in other stages: what each rank traces.
   void set_training(bool training) override;
+  const Module* whole() const override { return model_.get(); }
 
  protected:
   Tensors forward(const Tensors& inputs, size_t n_outputs) override;
