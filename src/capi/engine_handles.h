@@ -25,7 +25,7 @@ struct nxd_parameter {
 };
 
 struct nxd_tape {
-  nxd::Tape value;
+  std::shared_ptr<nxd::Tape> value;
 };
 
 struct nxd_op {
@@ -64,6 +64,11 @@ T& unwrap(T* handle, const char* name) {
 inline Module& unwrap(nxd_module_t* module, const char* name) {
   check_argument(module != nullptr, name, ": expected a module, got NULL");
   return *module->value;
+}
+
+// For calls that come to callbacks of the caller's, which may destroy the handle.
+inline std::shared_ptr<Module> hold(nxd_module_t* module, const char* name) {
+  return unwrap(module, name).shared_from_this();
 }
 
 inline Parameter& unwrap(nxd_parameter_t* parameter, const char* name) {

@@ -42,6 +42,12 @@ inline Store& unwrap(nxd_store_t* store) {
   return *store->value;
 }
 
+// For calls that come to callbacks of the caller's, which may destroy the handle.
+inline std::shared_ptr<Store> hold(nxd_store_t* store) {
+  unwrap(store);
+  return store->value;
+}
+
 inline Context& unwrap(nxd_context_t* ctx) {
   check_argument(ctx, "ctx: expected a context, got NULL");
   ctx->fork_guard.check("ctx");

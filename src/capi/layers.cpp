@@ -254,9 +254,9 @@ nxd_status_t nxd_pad_model(nxd_module_t* root, int32_t tp_degree, int64_t num_he
                            const char* const* wrapped_classes, size_t num_wrapped_classes,
                            nxd_pad_hook_fn hook, void* user_data) {
   return guard([&] {
-    Module& self = unwrap(root, "root");
+    const std::shared_ptr<Module> self = hold(root, "root");
     PadRequest request{tp_degree, num_heads};
-    const Outcome given = Outcome::of(self.context()->rank(), [&] {
+    const Outcome given = Outcome::of(self->context()->rank(), [&] {
       request.wrapped_classes =
           unwrap_texts(wrapped_classes, num_wrapped_classes, "wrapped_classes");
     });
@@ -267,6 +267,6 @@ nxd_status_t nxd_pad_model(nxd_module_t* root, int32_t tp_degree, int64_t num_he
                             (module.class_name() + ": pad hook").c_str());
       };
     }
-    pad_model(self, request, given);
+    pad_model(*self, request, given);
   });
 }

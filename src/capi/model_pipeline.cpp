@@ -24,6 +24,12 @@ ModulePipeline& unwrap_pipeline(nxd_pp_t* pp) {
   return *pp->modules;
 }
 
+// For runs, which come to callbacks of the caller's: these may destroy the handle.
+std::shared_ptr<ModulePipeline> hold(nxd_pp_t* pp) {
+  unwrap_pipeline(pp);
+  return pp->modules;
+}
+
 const char* name_at(const std::vector<std::string>& names, size_t index) {
   check_argument(index < names.size(), "index: expected less than ", names.size(), ", got ", index);
   return names[index].c_str();
@@ -265,8 +271,8 @@ nxd_status_t nxd_pp_run_train(nxd_pp_t* pp, nxd_tensor_t* const* inputs, size_t 
                               double* out_loss) {
   return guard([&] {
     if (out_loss) *out_loss = 0;
-    ModulePipeline& self = unwrap_pipeline(pp);
-    const double loss = self.run_train(read_inputs(self, inputs, num_inputs));
+    const std::shared_ptr<ModulePipeline> self = hold(pp);
+    const double loss = self->run_train(read_inputs(*self, inputs, num_inputs));
     if (out_loss) *out_loss = loss;
   });
 }
@@ -276,9 +282,9 @@ nxd_status_t nxd_pp_run_eval(nxd_pp_t* pp, nxd_tensor_t* const* inputs, size_t n
   return guard([&] {
     if (out_loss) *out_loss = 0;
     const Outcome room = room_for(outputs, num_outputs);
-    ModulePipeline& self = unwrap_pipeline(pp);
-    const auto given = read_inputs(self, inputs, num_inputs, room);
-    const auto result = self.run_eval(given, num_outputs);
+    const std::shared_ptr<ModulePipeline> self = hold(pp);
+    const auto given = read_inputs(*self, inputs, num_inputs, room);
+    const auto result = self->run_eval(given, num_outputs);
     if (num_outputs > 0) wrap_all(result.outputs, outputs);
     if (out_loss) *out_loss = result.loss;
   });
@@ -289,8 +295,8 @@ nxd_status_t nxd_pp_run_train_named(nxd_pp_t* pp, const char* const* names,
                                     double* out_loss) {
   return guard([&] {
     if (out_loss) *out_loss = 0;
-    ModulePipeline& self = unwrap_pipeline(pp);
-    const double loss = self.run_train(read_inputs(self, names, inputs, num_inputs));
+    const std::shared_ptr<ModulePipeline> self = hold(pp);
+    const double loss = self->run_train(read_inputs(*self, names, inputs, num_inputs));
     if (out_loss) *out_loss = loss;
   });
 }
@@ -301,9 +307,9 @@ nxd_status_t nxd_pp_run_eval_named(nxd_pp_t* pp, const char* const* names,
   return guard([&] {
     if (out_loss) *out_loss = 0;
     const Outcome room = room_for(outputs, num_outputs);
-    ModulePipeline& self = unwrap_pipeline(pp);
-    const auto given = read_inputs(self, names, inputs, num_inputs, room);
-    const auto result = self.run_eval(given, num_outputs);
+    const std::shared_ptr<ModulePipeline> self = hold(pp);
+    const auto given = read_inputs(*self, names, inputs, num_inputs, room);
+    const auto result = self->run_eval(given, num_outputs);
     if (num_outputs > 0) wrap_all(result.outputs, outputs);
     if (out_loss) *out_loss = result.loss;
   });

@@ -199,9 +199,9 @@ nxd_status_t nxd_module_forward(nxd_module_t* module, nxd_tensor_t* const* input
                                 size_t num_inputs, nxd_tensor_t** outputs, size_t num_outputs) {
   return guard([&] {
     if (outputs) clear_outputs(outputs, num_outputs, "outputs");
-    Module& self = unwrap(module, "module");
+    const std::shared_ptr<Module> self = hold(module, "module");
     const auto check = [&] { clear_outputs(outputs, num_outputs, "outputs"); };
-    wrap_all(self.call(inputs_of(self, inputs, num_inputs, check), num_outputs), outputs);
+    wrap_all(self->call(inputs_of(*self, inputs, num_inputs, check), num_outputs), outputs);
   });
 }
 
@@ -211,14 +211,14 @@ nxd_status_t nxd_module_forward_tape(nxd_module_t* module, nxd_tensor_t* const* 
   return guard([&] {
     clear_each(out_tape);
     if (outputs) clear_outputs(outputs, num_outputs, "outputs");
-    Module& self = unwrap(module, "module");
+    const std::shared_ptr<Module> self = hold(module, "module");
     const auto check = [&] {
       clear_outputs(outputs, num_outputs, "outputs");
       output(out_tape, "out_tape");
     };
-    auto tape = std::make_unique<nxd_tape>(
-        nxd_tape{Tape(self, inputs_of(self, inputs, num_inputs, check), num_outputs)});
-    wrap_all(tape->value.outputs(), outputs);
+    auto tape = std::make_unique<nxd_tape>(nxd_tape{
+        std::make_shared<Tape>(*self, inputs_of(*self, inputs, num_inputs, check), num_outputs)});
+    wrap_all(tape->value->outputs(), outputs);
     *out_tape = tape.release();
   });
 }
@@ -228,16 +228,16 @@ nxd_status_t nxd_tape_backward(nxd_tape_t* tape, nxd_tensor_t* const* grad_outpu
                                size_t num_inputs) {
   return guard([&] {
     if (out_grad_inputs) clear_outputs(out_grad_inputs, num_inputs, "out_grad_inputs");
-    Tape& self = unwrap(tape, "tape").value;
-    const Module::Tensors grads = check_with_peers(self.context(), "backward", [&] {
+    const std::shared_ptr<Tape> self = unwrap(tape, "tape").value;  // a hook may destroy the handle
+    const Module::Tensors grads = check_with_peers(self->context(), "backward", [&] {
       clear_outputs(out_grad_inputs, num_inputs, "out_grad_inputs");
-      check_argument(num_inputs == self.input_count(), "num_inputs: expected ", self.input_count(),
-                     ", got ", num_inputs);
+      check_argument(num_inputs == self->input_count(), "num_inputs: expected ",
+                     self->input_count(), ", got ", num_inputs);
       Module::Tensors given = unwrap_tensors(grad_outputs, num_outputs, "grad_outputs");
-      self.check(given);
+      self->check(given);
       return given;
     });
-    wrap_all(self.backward(grads), out_grad_inputs);
+    wrap_all(self->backward(grads), out_grad_inputs);
   });
 }
 
@@ -284,7 +284,7 @@ nxd_status_t nxd_module_set_training(nxd_module_t* module, int32_t training) {
 }
 
 nxd_status_t nxd_module_initialize(nxd_module_t* root, uint64_t seed) {
-  return guard([&] { initialize(unwrap(root, "root"), seed); });
+  return guard([&] { initialize(*hold(root, "root"), seed); });
 }
 
 nxd_status_t nxd_parameter_set_initializer(nxd_parameter_t* parameter,
@@ -317,7 +317,7 @@ nxd_status_t nxd_set_deferred_init(int32_t deferred, int32_t* out_previous) {
 }
 
 nxd_status_t nxd_move_model_to_device(nxd_module_t* root, nxd_device_t device) {
-  return guard([&] { move_to_device(unwrap(root, "root"), device); });
+  return guard([&] { move_to_device(*hold(root, "root"), device); });
 }
 
 nxd_status_t nxd_module_cast(nxd_module_t* root, nxd_dtype_t dtype) {

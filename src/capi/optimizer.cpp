@@ -16,6 +16,12 @@ Optimizer& unwrap(nxd_optimizer_t* optimizer) {
   return *optimizer->value;
 }
 
+// For calls that come to a rule of the caller's, which may destroy the handle.
+nxd_optimizer hold(nxd_optimizer_t* optimizer) {
+  unwrap(optimizer);
+  return *optimizer;
+}
+
 template <class Options>
 nxd_status_t init(Options* options, size_t size, const Options& defaults) {
   return guard([&] { init_options(options, size, defaults, "options"); });
@@ -123,13 +129,13 @@ nxd_status_t nxd_optimizer_step(nxd_optimizer_t* optimizer, const nxd_finish_opt
     const FinishOptions finish =
         read_finish(options, [&] { out.emplace(out_report, size_t{1}, "out_report"); });
     nxd_step_report_t report{};
-    unwrap(optimizer).step(finish, out_report ? &report : nullptr);
+    hold(optimizer).value->step(finish, out_report ? &report : nullptr);
     out->write(0, report);
   });
 }
 
 nxd_status_t nxd_optimizer_update(nxd_optimizer_t* optimizer) {
-  return guard([&] { unwrap(optimizer).update(); });
+  return guard([&] { hold(optimizer).value->update(); });
 }
 
 nxd_status_t nxd_optimizer_get_parameter_state(nxd_optimizer_t* optimizer,

@@ -168,7 +168,8 @@ nxd_status_t nxd_pp_run(nxd_pp_t* pp, int32_t training, double* out_loss) {
     check_state(pp->callbacks != nullptr,
                 "nxd_pp_run: the stages of this pipeline are modules, which need inputs: use "
                 "nxd_pp_run_train or nxd_pp_run_eval");
-    const double loss = pp->callbacks->run(training);
+    const std::shared_ptr<CallbackPipeline> self = pp->callbacks;  // a callback may destroy pp
+    const double loss = self->run(training);
     if (out_loss) *out_loss = loss;
   });
 }

@@ -58,12 +58,12 @@ nxd_status_t nxd_store_get_port(nxd_store_t* store, int32_t* out_port) {
 
 nxd_status_t nxd_store_set(nxd_store_t* store, const char* key, const void* value, size_t size) {
   return guard([&] {
-    Store& s = unwrap(store);
+    const std::shared_ptr<Store> s = hold(store);
     check_argument(key, "key: expected a string, got NULL");
     check_argument(value || size == 0, "value: expected a pointer to ", size, " bytes, got NULL");
     check_argument(size <= Store::kLargestValue, "size: expected at most ", Store::kLargestValue,
                    " bytes, got ", size);
-    s.set(key, std::string(static_cast<const char*>(value), size));
+    s->set(key, std::string(static_cast<const char*>(value), size));
   });
 }
 
@@ -71,13 +71,13 @@ nxd_status_t nxd_store_get(nxd_store_t* store, const char* key, int64_t timeout_
                            size_t cap, size_t* out_size) {
   return guard([&] {
     auto& out = output(out_size, "out_size");
-    Store& s = unwrap(store);
+    const std::shared_ptr<Store> s = hold(store);
     check_argument(key, "key: expected a string, got NULL");
     check_argument(timeout_ms >= 0, "timeout_ms: expected 0 or more, got ", timeout_ms);
     check_argument(buf || cap == 0, "buf: expected a pointer to ", cap, " bytes, got NULL");
-    const auto value = s.wait_bounded(key, timeout_ms);
+    const auto value = s->wait_bounded(key, timeout_ms);
     if (!value) {
-      const int64_t longest_ms = s.longest_wait_ms();
+      const int64_t longest_ms = s->longest_wait_ms();
       fail(NXD_ERROR_TIMEOUT, "key \"", printable(key), "\" was not set within ",
            std::min(timeout_ms, longest_ms), " ms",
            longest_ms < timeout_ms ? ", the store's own timeout" : "");
@@ -93,9 +93,9 @@ nxd_status_t nxd_store_add(nxd_store_t* store, const char* key, int64_t amount,
                            int64_t* out_value) {
   return guard([&] {
     auto& out = output(out_value, "out_value");
-    Store& s = unwrap(store);
+    const std::shared_ptr<Store> s = hold(store);
     check_argument(key, "key: expected a string, got NULL");
-    out = s.add(key, amount);
+    out = s->add(key, amount);
   });
 }
 
