@@ -1,7 +1,9 @@
 /* Callbacks that destroy the handle of the call that they are part of: of modules, whose forward
  * and initial values are the caller's, of tapes, pipelines and optimizers. The call goes on with
- * what it has. */
+ * what it has. An update rule that calls its own optimizer is told that it cannot. */
+#include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "nxd.h"
 #include "support/check.h"
@@ -14,6 +16,7 @@ static nxd_tape_t* tape;
 static nxd_optimizer_t* optimizer;
 static nxd_pp_t* pp;
 static int destroyed, calls;
+static char path[] = "/tmp/nxd_destroying_XXXXXX";
 
 static void count_destroyed(void* user_data) {
   (void)user_data;
@@ -171,6 +174,26 @@ static nxd_status_t destroy_optimizer(const nxd_update_t* update, void* user_dat
   return destroyed == 0 ? NXD_OK : NXD_ERROR_USER;
 }
 
+static nxd_status_t refused(nxd_status_t status) {
+  return status == NXD_ERROR_INVALID_STATE && strstr(nxd_last_error(), "update's own rule")
+             ? NXD_OK
+             : NXD_ERROR_USER;
+}
+
+static nxd_status_t call_optimizer(const nxd_update_t* update, void* user_data) {
+  (void)user_data;
+  ++calls;
+  float* state = update->states[0];
+  for (int64_t i = 0; i < update->count; ++i) state[i] += 1;
+  const nxd_status_t all[] = {
+      refused(nxd_optimizer_step(optimizer, NULL, NULL)), refused(nxd_optimizer_update(optimizer)),
+      refused(nxd_optimizer_save(optimizer, path)), refused(nxd_optimizer_load(optimizer, path)),
+      nxd_optimizer_set_learning_rate(optimizer, 0.5)};
+  for (size_t i = 0; i < sizeof all / sizeof *all; ++i)
+    if (all[i] != NXD_OK) return all[i];
+  return NXD_OK;
+}
+
 /* A step over a linear layer whose gradients are there. */
 static nxd_module_t* make_step(nxd_update_fn rule) {
   nxd_module_t* linear = make_linear();
@@ -201,8 +224,23 @@ static void optimizers(void** state) {
   nxd_module_destroy(linear);
 }
 
+static void rules_that_call(void** state) {
+  (void)state;
+  nxd_module_t* linear = make_step(call_optimizer);
+  assert_int_equal(nxd_optimizer_step(optimizer, NULL, NULL), NXD_OK);
+  assert_int_equal(calls, 2);
+  assert_int_equal(nxd_optimizer_save(optimizer, path), NXD_OK);
+  assert_int_equal(nxd_optimizer_load(optimizer, path), NXD_OK);
+  assert_int_equal(nxd_optimizer_step(optimizer, NULL, NULL), NXD_OK);
+  assert_int_equal(calls, 4);
+  nxd_optimizer_destroy(optimizer);
+  nxd_module_destroy(linear);
+}
+
 static int set_up(void** state) {
   (void)state;
+  const int file = mkstemp(path);
+  if (file < 0 || close(file) != 0) return 1;
   return nxd_context_create(NULL, &ctx) == NXD_OK && nxd_init_model_parallel(ctx, NULL) == NXD_OK
              ? 0
              : 1;
@@ -211,13 +249,14 @@ static int set_up(void** state) {
 static int tear_down(void** state) {
   (void)state;
   nxd_context_destroy(ctx);
-  return 0;
+  return unlink(path);
 }
 
 int main(void) {
   const struct CMUnitTest tests[] = {
-      cmocka_unit_test(forwards),  cmocka_unit_test(initial_values), cmocka_unit_test(tapes),
-      cmocka_unit_test(pipelines), cmocka_unit_test(optimizers),
+      cmocka_unit_test(forwards),   cmocka_unit_test(initial_values),
+      cmocka_unit_test(tapes),      cmocka_unit_test(pipelines),
+      cmocka_unit_test(optimizers), cmocka_unit_test(rules_that_call),
   };
   return cmocka_run_group_tests(tests, set_up, tear_down);
 }

@@ -181,7 +181,7 @@ GradientReducer& Optimizer::reducer_for(nxd_reduce_t reduce) {
 
 void Optimizer::step(const FinishOptions& options, nxd_step_report_t* report) {
   settle();
-  source_->check_usable();
+  check_usable("nxd_optimizer_step");
   StepRecorder* records = recorder();
   GradientReducer* reducer = records ? nullptr : reducer_.get();
   const UpdatePlan plan{learning_rate(0), updates_, rule_digest(*rule_, settings_), why_partial()};
@@ -226,7 +226,7 @@ FinishedGradients Optimizer::finish_gradients(const FinishOptions& options, bool
 
 void Optimizer::update() {
   settle_for_host();
-  source_->check_usable();
+  check_usable("nxd_optimizer_update");
   check_reduced_here();
   check_state(!sharded(),
               "the state is sharded (zero_stage 1): call nxd_optimizer_step on all ranks");
@@ -250,6 +250,7 @@ void Optimizer::update() {
 }
 
 void Optimizer::update_all(const FinishedGradients& finished) {
+  const UpdateUnderWay::Scope update(under_way_);
   bool begun = false;
   try {
     state_->make_own();
@@ -265,6 +266,7 @@ void Optimizer::update_all(const FinishedGradients& finished) {
 }
 
 void Optimizer::update_parts(const FinishedGradients& finished) {
+  const UpdateUnderWay::Scope update(under_way_);
   bool begun = false, in_barrier = false;
   try {
     state_->make_own();
@@ -549,7 +551,7 @@ void Optimizer::check_known() const {
 
 void Optimizer::save(const char* path) {
   settle_for_host();
-  source_->check_usable();
+  check_usable("nxd_optimizer_save");
   check_known();
   save_state(path, {*source_, *state_, *rule_, settings_, updates_, sharded()},
              [this] { prepare_to_save(); });
@@ -572,7 +574,7 @@ void Optimizer::prepare_to_save() {
 
 std::unique_ptr<Snapshot> Optimizer::snapshot(Context& context) {
   settle_for_host();
-  source_->check_usable();
+  check_usable("nxd_optimizer_snapshot");
   check_known();
   prepare_to_save();
   const StateView view(*source_, *state_, *rule_, settings_, updates_, sharded());
@@ -586,7 +588,7 @@ std::unique_ptr<Snapshot> Optimizer::snapshot(Context& context) {
 // its updates were counted.
 void Optimizer::load(const std::string& path) {
   settle();
-  source_->check_usable();
+  check_usable("nxd_optimizer_load");
   check_reduced_here();
   if (recorder_) recorder_->forget_states();
   updates_ = load_state(path, *source_, *state_, *rule_, settings_);

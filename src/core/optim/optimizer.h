@@ -12,6 +12,7 @@
 #include "core/optim/step_outcome.h"
 #include "core/optim/step_recorder.h"
 #include "core/optim/update_rule.h"
+#include "core/optim/update_under_way.h"
 
 namespace nxd {
 
@@ -53,6 +54,11 @@ class Optimizer {
   struct SpanUpdate;
 
   bool sharded() const { return gather_ != nullptr; }
+  // Before a call that changes or reads the state.
+  void check_usable(const char* call) const {
+    under_way_.check(call);
+    source_->check_usable();
+  }
   void check_group(int group) const;
   // INVALID_STATE where a ddp has the gradients that this optimizer does not know.
   void check_reduced_here() const;
@@ -101,6 +107,7 @@ class Optimizer {
   int64_t updates_ = 0;
   std::shared_ptr<OptimizerState> state_;
   std::vector<uint64_t> seen_versions_;  // of values, as their masters are
+  UpdateUnderWay under_way_;
   std::unique_ptr<StepRecorder> recorder_;
   std::vector<char> unsettled_;    // the parameters of a recorded step; empty once it is settled
   bool unsettled_checks_ = false;  // that its norm is finite
