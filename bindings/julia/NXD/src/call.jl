@@ -7,6 +7,9 @@ Base.Int32(code::Code) = reinterpret(Int32, code)
 Base.Int(code::Code) = Int(Int32(code))
 Base.show(io::IO, code::Code) = print(io, typeof(code), "(:", Symbol(code), ")")
 Base.convert(::Type{C}, value::Integer) where {C<:Code} = reinterpret(C, Int32(value))
+# A flag would name what was not meant; toggles have a method of their own.
+Base.convert(::Type{C}, value::Bool) where {C<:Code} =
+    throw(ArgumentError("expected one of $(known_names(C)), got $value"))
 
 function Base.Symbol(code::Code)
     for (name, value) in short_names(typeof(code))
@@ -19,9 +22,11 @@ function Base.convert(::Type{C}, name::Symbol) where {C<:Code}
     for (short, value) in short_names(C)
         short === name && return reinterpret(C, value)
     end
-    known = join((":$short" for (short, value) in short_names(C) if value >= 0), ", ")
-    throw(ArgumentError("expected one of $known, got :$name"))
+    throw(ArgumentError("expected one of $(known_names(C)), got :$name"))
 end
+
+known_names(::Type{C}) where {C<:Code} =
+    join((":$short" for (short, value) in short_names(C) if value >= 0), ", ")
 
 """
     @code name begin NAME = value => "short"; ... end

@@ -70,7 +70,7 @@ function set_placements!(ddp::Ddp, placements; tied = ())
 end
 
 function placed(ddp, placements, tied)
-    kinds = [p isa Integer ? NXD_PLACEMENT_SHARDED :
+    kinds = [p isa Integer && !(p isa Bool) ? NXD_PLACEMENT_SHARDED :
              p === :replicated ? NXD_PLACEMENT_REPLICATED :
              p === :partial_grad ? NXD_PLACEMENT_PARTIAL_GRAD : NXD_PLACEMENT_INVALID
              for p in placements]

@@ -73,6 +73,19 @@ end
     end
 end
 
+@testset "a flag names nothing" begin
+    alone() do ctx
+        sum_of = thrown(() -> all_reduce!(world(ctx), ones(3); op = true))
+        @test sum_of isa ArgumentError &&
+              sum_of.msg == "expected one of :sum, :avg, :max, :min, :prod, got true"
+        ddp = Ddp(ctx, [zeros(Float32, 3)], [ones(Float32, 3)])
+        @test thrown(() -> adamw(ddp; formula = true)) isa ArgumentError
+        placed = thrown(() -> NXD.set_placements!(ddp, [true]))
+        @test placed isa NXDError && placed.status === :invalid_argument
+        NXD.set_placements!(ddp, [1])
+    end
+end
+
 @testset "numbers beyond those of C" begin
     failures = two_ranks() do r, ctx
         g = world(ctx)
