@@ -15,7 +15,8 @@ _SLICE_MS = 100
 
 
 class StoreLike(Protocol):
-    """The methods that a store of one's own has; used by several threads at once."""
+    """The methods that a store of one's own has; used by several threads at once. Where it gives
+    bytes, anything with the buffer protocol will do."""
 
     def set(self, key: str, value: bytes) -> None: ...
     def get(self, key: str) -> bytes | None: ...
@@ -56,7 +57,8 @@ class Store(Handle):
         return get("int32_t*", core.nxd_store_get_port, self.pointer)
 
     def set(self, key: str, value: bytes) -> None:
-        check(core.nxd_store_set(self.pointer, c_text(key), value, len(value)))
+        data = bytes(memoryview(value))
+        check(core.nxd_store_set(self.pointer, c_text(key), data, len(data)))
 
     def get(self, key: str, timeout_ms: int = 0) -> bytes:
         """Waits for the key; Timeout when it is not there in time."""
@@ -87,9 +89,10 @@ def _set(key: Any, value: Any, size: int, held: Any) -> None:
 def _get(key: Any, room: Any, cap: int, out_size: Any, out_found: Any, held: Any) -> None:
     value = ffi.from_handle(held).get(ffi.string(key).decode())
     out_found[0] = value is not None
-    out_size[0] = len(value) if value is not None else 0
-    if value and len(value) <= cap:
-        ffi.memmove(room, value, len(value))
+    data = b"" if value is None else bytes(memoryview(value))
+    out_size[0] = len(data)
+    if data and len(data) <= cap:
+        ffi.memmove(room, data, len(data))
 
 
 @callback("nxd_store_callbacks_t.add")

@@ -1,5 +1,6 @@
 """Arguments that Python has many kinds of: iterators, texts, numbers of numpy's, views."""
 
+import array
 import tempfile
 import unittest
 from decimal import Decimal
@@ -168,6 +169,34 @@ class Told(unittest.TestCase):
 
 
 class Memory(unittest.TestCase):
+    def test_values_of_stores(self):
+        """Their bytes count, whatever elements they are seen as."""
+        class Shown(dict):
+            def set(self, key, value):
+                self[key] = value
+
+            def get(self, key):
+                return self.show(self[key]) if key in self else None
+
+            def add(self, key, amount):
+                raise NotImplementedError
+
+        values = Shown()
+        with nxd.Store.custom(values) as custom, nxd.Store.local() as store:
+            for show in (bytes, bytearray, lambda v: memoryview(v).cast("i"),
+                         lambda v: array.array("h", v), lambda v: np.frombuffer(v, "f8"),
+                         lambda v: np.frombuffer(2 * v, "u1")[:2 * len(v):2]):
+                values.show = show
+                custom.set("key", b"12345678")
+                store.set("key", show(b"12345678"))
+                self.assertEqual(custom.get("key"), bytes(memoryview(show(b"12345678"))))
+                self.assertEqual(store.get("key"), bytes(memoryview(show(b"12345678"))))
+            values.show = lambda value: value.decode()
+            with self.assertRaises(TypeError):
+                custom.get("key")
+            with self.assertRaises(TypeError):
+                store.set("key", "text")
+
     def test_arenas_without_elements(self):
         """They have a block of memory as well, which free_arena gives back."""
         code = """
