@@ -19,8 +19,9 @@ _USED = {_NAME: b"used_dltensor", _VERSIONED: b"used_dltensor_versioned"}
 
 
 def _function(name: str, result: Any, *arguments: Any) -> Any:
-    """A function of Python's C interface. By subscript it is this module's own: attributes are shared
-    with other libraries, which say for themselves what types the arguments and the result have."""
+    """A function of Python's C interface. By subscript it is this module's own: attributes are
+    shared with other libraries, which say for themselves what types its arguments and its result
+    have."""
     function = ctypes.pythonapi[name]
     function.restype, function.argtypes = result, arguments
     return function
@@ -77,8 +78,9 @@ def borrow(held: Any) -> Any:
 
 
 def is_read_only(held: Any, owner: Any) -> bool:
-    """True if the producer says that its memory must not be written. Older capsules cannot: then the
-    array is asked that the owner gives numpy, such as JAX's of bf16, whose arrays never change."""
+    """True if the producer says that its memory must not be written. Older capsules cannot: then
+    the array is asked that the owner gives numpy, such as JAX's of bf16, whose arrays never
+    change."""
     managed, name = _open(held)
     if name == _VERSIONED:
         return bool(managed.flags & 1)

@@ -178,6 +178,11 @@ def whole(value: Any) -> Any:
         raise TypeError(f"an integer is required, got {value!r}") from None
 
 
+def integers(values: Iterable[Any]) -> Any:
+    """An array of integers, such as a shape."""
+    return ffi.new("int64_t[]", [whole(value) for value in values] or 1)
+
+
 def c_number(kind: str, value: Any) -> Any:
     """An integer for the library, of a type of C that it fits in."""
     return ffi.new(kind + "*", whole(value))[0]

@@ -69,4 +69,4 @@ class DataLoader(Handle):
 
     @position.setter
     def position(self, samples: int) -> None:
-        check(core.nxd_data_loader_set_position(self.pointer, samples))
+        check(core.nxd_data_loader_set_position(self.pointer, whole(samples)))

@@ -9,7 +9,7 @@ from enum import Enum
 from typing import TYPE_CHECKING, Any
 
 from nxd import _arrays
-from nxd._handle import Handle, Struct, get, strings, text, texts, to_enum
+from nxd._handle import Handle, Struct, get, strings, text, texts, to_enum, whole
 from nxd.enums import Placement
 from nxd.errors import InvalidArgument, check
 from nxd.group import collective
@@ -214,7 +214,7 @@ def finish(function: Callable[..., int], pointer: Any, options: Mapping[str, Any
 def sample_epoch(num_samples: int, ranks: int, rank: int, epoch: int, seed: int = 0,
                  shuffle: bool = True, drop_last: bool = False) -> list[int]:
     """Which samples a data-parallel rank takes in an epoch."""
-    arguments = (num_samples, ranks, rank, epoch, seed, shuffle, drop_last)
+    arguments = (*map(whole, (num_samples, ranks, rank, epoch, seed)), shuffle, drop_last)
     count = ffi.new("size_t*")
     check(core.nxd_sample_epoch(*arguments, ffi.NULL, 0, count))
     room = ffi.new("int64_t[]", count[0] or 1)

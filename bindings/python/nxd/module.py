@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from nxd import errors
 from nxd._array_calls import among
 from nxd._handle import EngineHandle, RunningHandle, Struct, c_path, c_text, drop_user_data, \
-    fill, get, strings, text, texts, to_enum, told, told_row, user_data
+    fill, get, integers, strings, text, texts, to_enum, told, told_row, user_data
 from nxd.autograd import _own, give, inputs_of, outputs_of
 from nxd.enums import Device, DType, Mismatch
 from nxd.errors import InvalidState, callback, check
@@ -211,8 +211,8 @@ class Module(EngineHandle):
         struct = Struct("nxd_parameter_options_t", options, engine)
         out = ffi.new("nxd_parameter_t**")
         check(engine.nxd_module_add_parameter(
-            self.pointer, c_text(name), ffi.new("int64_t[]", list(global_shape) or 1),
-            len(global_shape), struct.pointer, out))
+            self.pointer, c_text(name), integers(global_shape), len(global_shape), struct.pointer,
+            out))
         return Parameter(out[0], self, name)
 
     def add_buffer(self, name: str, tensor: Tensor, saved: bool = True) -> None:

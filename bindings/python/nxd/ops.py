@@ -8,7 +8,7 @@ import sys
 from collections.abc import Callable
 from typing import Any
 
-from nxd._handle import EngineHandle, c_text, get, pointers, text
+from nxd._handle import EngineHandle, c_text, get, integers, pointers, text
 from nxd.enums import DType
 from nxd.errors import InvalidArgument, check, failure
 from nxd.raw import engine, ffi
@@ -66,8 +66,7 @@ class Op(EngineHandle):
             floats = ffi.new("double[]", values)
             check(engine.nxd_op_set_doubles(self.pointer, key, floats, len(values)))
         else:
-            ints = ffi.new("int64_t[]", values or 1)
-            check(engine.nxd_op_set_ints(self.pointer, key, ints, len(values)))
+            check(engine.nxd_op_set_ints(self.pointer, key, integers(values), len(values)))
 
     def __call__(self, /, *positional: Any, **named: Any) -> Any:
         """Runs it; gives its result, or a tuple of them."""

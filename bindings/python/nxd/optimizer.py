@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from nxd._arrays import over_memory
 from nxd._handle import RunningHandle, Struct, c_path, c_text, drop_user_data, get, read_struct, \
-    report, strings, text, texts, to_enum, told, user_data
+    report, strings, text, texts, to_enum, told, user_data, whole
 from nxd._raw import StepReport
 from nxd.data_parallel import Ddp, finish
 from nxd.enums import DType, Hyperparameter, ParameterState
@@ -181,4 +181,4 @@ class CustomOptimizer(Optimizer):
 def lr_schedule_factor(step: int, **options: Unpack[LrScheduleOptions]) -> float:
     """The factor on the learning rate at a step."""
     struct = Struct("nxd_lr_schedule_options_t", options)
-    return get("double*", core.nxd_lr_schedule_get_factor, struct.pointer, step)
+    return get("double*", core.nxd_lr_schedule_get_factor, struct.pointer, whole(step))

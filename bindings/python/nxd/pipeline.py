@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 from nxd._arrays import over_dltensor
 from nxd._handle import Handle, RunningHandle, Struct, c_path, c_text, drop_user_data, get, \
-    read_struct, report, text, to_enum, told, told_number, user_data
+    read_struct, report, text, to_enum, told, told_number, user_data, whole
 from nxd._raw import PpCall, PpReport, PpTask
 from nxd.enums import Axis, DType, PpScheduleKind
 from nxd.errors import InvalidArgument, InvalidState, callback, check
@@ -34,7 +34,8 @@ class PipelineSchedule(Handle):
     def of_kind(cls, kind: PpScheduleKind | str, ranks: int, chunks: int,
                 microbatches: int) -> PipelineSchedule:
         return cls(get("nxd_pp_schedule_t**", core.nxd_pp_schedule_create,
-                       to_enum(PpScheduleKind, kind), ranks, chunks, microbatches))
+                       to_enum(PpScheduleKind, kind), whole(ranks), whole(chunks),
+                       whole(microbatches)))
 
     @classmethod
     def of_tasks(cls, chunks: int, microbatches: int,
@@ -43,7 +44,7 @@ class PipelineSchedule(Handle):
         out = ffi.new("nxd_pp_schedule_t**")
         flat = [tuple(task) for rank in tasks for task in rank]
         check(core.nxd_pp_schedule_create_tasks(
-            len(tasks), chunks, microbatches, ffi.new("nxd_pp_task_t[]", flat or 1),
+            len(tasks), whole(chunks), whole(microbatches), ffi.new("nxd_pp_task_t[]", flat or 1),
             ffi.new("size_t[]", [len(rank) for rank in tasks] or 1), out))
         return cls(out[0])
 

@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from nxd import _arrays, _dlpack
-from nxd._handle import EngineHandle, fill, get, to_enum
+from nxd._handle import EngineHandle, fill, get, integers, to_enum
 from nxd.enums import Device, DType
 from nxd.errors import InvalidArgument, Unsupported, check
 from nxd.raw import engine, ffi
@@ -214,8 +214,7 @@ class Tensor(EngineHandle):
 def zeros(shape: Sequence[int], dtype: DType | str = DType.F32,
           device: Device | str = Device.CPU) -> Tensor:
     """A tensor of zeros in C order."""
-    sizes = ffi.new("int64_t[]", list(shape) or 1)
-    return Tensor(get("nxd_tensor_t**", engine.nxd_tensor_create, sizes, len(shape),
+    return Tensor(get("nxd_tensor_t**", engine.nxd_tensor_create, integers(shape), len(shape),
                       to_enum(DType, dtype), to_enum(Device, device)))
 
 

@@ -9,6 +9,7 @@ from fractions import Fraction
 import numpy as np
 
 import nxd
+from nxd import ops
 from support import on_ranks, run_code
 
 
@@ -150,6 +151,12 @@ class Told(unittest.TestCase):
                     lambda: nxd.Checkpoint.create(context, "none", number),
                     lambda: context.set_step(number), lambda: context.set_step(1, number),
                     lambda: nxd.Context(seed=number),
+                    lambda: nxd.zeros((2, number)),
+                    lambda: ops.reshape(nxd.zeros((2, 3)), [Fraction(float(number)), 3]),
+                    lambda: nxd.Module(context).add_parameter("w", [number]),
+                    lambda: nxd.PipelineSchedule.of_kind("1f1b", 2, 1, number),
+                    lambda: nxd.sample_epoch(8, 2, number, 0),
+                    lambda: nxd.lr_schedule_factor(number, kind="linear", total_steps=9),
                     lambda: nxd.ColumnParallelLinear(context, 8, number, name="l"),
                     lambda: nxd.Dropout(context, np.float32(0.5), "d", number),
                     lambda: nxd.layout_groups(4, "data", {"tensor_parallel_size": number})):
