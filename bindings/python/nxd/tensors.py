@@ -254,11 +254,14 @@ def _flatten(values: Any) -> tuple[tuple[int, ...], list[Any]]:
 
 def from_dlpack(source: Any) -> Tensor:
     """A tensor over the memory of a numpy array, a torch tensor or a DLPack capsule, without a
-    copy. Read-only arrays are refused, by numpy itself."""
+    copy. Read-only arrays are refused, such as all of JAX's: tensor() copies them."""
     if _arrays.is_negated(source):
         raise InvalidArgument("source: the memory of the view has the other sign: give "
                               "resolve_neg() of it")
     capsule = _dlpack.produce(source) if hasattr(source, "__dlpack__") else source
+    if capsule is not source and _dlpack.is_read_only(capsule, source):
+        raise InvalidArgument("source: the memory is read-only, and tensors can be written: "
+                              "nxd.tensor() copies it")
     out = ffi.new("nxd_tensor_t**")
     _dlpack.consume(capsule, lambda managed: check(engine.nxd_tensor_from_dlpack(managed, out)),
                     lambda managed: check(engine.nxd_tensor_from_dlpack_versioned(managed, out)))

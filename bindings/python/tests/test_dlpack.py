@@ -4,7 +4,7 @@ import unittest
 
 import numpy as np
 
-import nxd.core as nxd
+import nxd
 from support import run_code
 
 # The types that NVIDIA's Warp, and examples of DLPack, give functions that all libraries share.
@@ -65,6 +65,18 @@ class Capsules(unittest.TestCase):
                 context.world.all_reduce(read_only)
             with self.assertRaisesRegex(nxd.InvalidArgument, "the array is read-only"):
                 nxd.Ddp.over_arrays(context, {"w": read_only}, {"w": out})
+
+    def test_no_tensor_shares_memory_that_is_read_only(self):
+        """It could be written in place."""
+        array, frozen = np.ones(3, "f4"), np.ones(3, "f4")
+        frozen.flags.writeable = False
+        for shown in (array, None):
+            self.assertEqual(nxd.from_dlpack(OldCapsule(array, shown)).shape, (3,))
+        with self.assertRaisesRegex(nxd.InvalidArgument, r"read-only, .*: nxd.tensor\(\) copies it"):
+            nxd.from_dlpack(OldCapsule(array, frozen))
+        with nxd.tensor(OldCapsule(array, frozen)) as copied:
+            nxd.ops.add_(copied, 1.0, overload="Scalar")
+        np.testing.assert_array_equal(array, 1)
 
 
 if __name__ == "__main__":
