@@ -106,6 +106,15 @@ class Tensor(EngineHandle):
             return numpy.empty(self.shape, shared.__array_interface__["typestr"])
         return numpy.asarray(shared)
 
+    def __array__(self, dtype: Any = None, copy: bool | None = None) -> Any:
+        """For numpy.asarray and all that calls it, which would make an array of one object."""
+        array = self.numpy()
+        if dtype is None or array.dtype == dtype:
+            return array.copy() if copy else array
+        if copy is False:
+            raise ValueError(f"a copy is needed of {array.dtype} as {dtype}")
+        return array.astype(dtype)
+
     def mark_modified(self) -> None:
         """Says that the memory was written by other means than the library."""
         check(engine.nxd_tensor_mark_modified(self.pointer))

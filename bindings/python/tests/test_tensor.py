@@ -32,6 +32,24 @@ class Dlpack(unittest.TestCase):
         self.assertEqual(view.tolist(), [[0, 1, 2], [3, 4, 50]])  # numpy keeps the memory
         self.assertEqual(writable[1, 2], 50)
 
+    def test_functions_of_numpy_take_tensors(self):
+        tensor = nxd.tensor(np.arange(6, dtype="f4").reshape(2, 3))
+        self.assertEqual((np.mean(tensor), np.asarray(tensor).shape), (2.5, (2, 3)))
+        self.assertEqual(np.stack([tensor, tensor]).shape, (2, 2, 3))
+        np.asarray(tensor)[0, 0] = 7  # its memory
+        tensor.mark_modified()
+        copied = np.array(tensor)
+        copied[0, 0] = 8
+        wide = np.asarray(tensor, "f8")
+        self.assertEqual((tensor.numpy()[0, 0], wide[0, 0], wide.dtype), (7, 7, np.float64))
+        with self.assertRaises(ValueError):
+            tensor.__array__("f8", copy=False)
+        with self.assertRaises(nxd.Unsupported):
+            np.asarray(tensor.to("bf16"))
+        with self.assertRaisesRegex(nxd.InvalidArgument, "detach"):
+            tensor.requires_grad = True
+            np.asarray(tensor)
+
     def test_the_tensor_sees_numpys_memory(self):
         array = np.zeros((3, 2))
         tensor = nxd.from_dlpack(array.T)
