@@ -91,6 +91,10 @@ class Tensor(EngineHandle):
         """Value of a tensor of one element."""
         return get("double*", engine.nxd_tensor_get_item, self.pointer)
 
+    def __bool__(self) -> bool:
+        """True unless the one element is 0; a tensor of several has no truth."""
+        return self.item() != 0
+
     def numpy(self) -> Any:
         """A writable numpy array over the same memory. After writing through it, call
         mark_modified(). numpy has no bf16: convert with to("f32")."""

@@ -50,6 +50,16 @@ class Dlpack(unittest.TestCase):
             tensor.requires_grad = True
             np.asarray(tensor)
 
+    def test_the_truth_of_a_tensor_is_that_of_its_element(self):
+        x = nxd.tensor([1.0, float("nan")])
+        self.assertFalse(ops.all(ops.isfinite(x)))
+        self.assertTrue(ops.any(ops.isnan(x)))
+        self.assertEqual([bool(nxd.tensor([n])) for n in (0, 2, -0.0, float("nan"))],
+                         [False, True, False, True])
+        for many in (x, nxd.zeros((0,))):
+            with self.assertRaisesRegex(nxd.InvalidArgument, "element"):
+                bool(many)
+
     def test_the_tensor_sees_numpys_memory(self):
         array = np.zeros((3, 2))
         tensor = nxd.from_dlpack(array.T)
