@@ -289,6 +289,18 @@ static int make_model(rank_t* r, const arguments_t* a) {
   return 1;
 }
 
+/* A checkpoint that the run goes on from has those of the run that saved it: the options count. */
+static int set_rates(rank_t* r, const arguments_t* a) {
+  nxd_lr_schedule_options_t schedule = NXD_LR_SCHEDULE_OPTIONS_INIT;
+  schedule.kind = NXD_LR_SCHEDULE_COSINE;
+  schedule.warmup_steps = a->steps / 20 + 1;
+  schedule.total_steps = a->steps + 1;
+  schedule.final_factor = 0.1;
+  TRY(nxd_optimizer_set_lr_schedule(r->optimizer, &schedule));
+  TRY(nxd_optimizer_set_learning_rate(r->optimizer, a->learning_rate));
+  return 1;
+}
+
 static int make_optimizer(rank_t* r, const arguments_t* a) {
   nxd_adamw_options_t adamw = NXD_ADAMW_OPTIONS_INIT;
   adamw.learning_rate = a->learning_rate;
@@ -305,13 +317,7 @@ static int make_optimizer(rank_t* r, const arguments_t* a) {
   } else {
     TRY(nxd_optimizer_create_adamw(r->trained, &adamw, &r->optimizer));
   }
-  nxd_lr_schedule_options_t schedule = NXD_LR_SCHEDULE_OPTIONS_INIT;
-  schedule.kind = NXD_LR_SCHEDULE_COSINE;
-  schedule.warmup_steps = a->steps / 20 + 1;
-  schedule.total_steps = a->steps + 1;
-  schedule.final_factor = 0.1;
-  TRY(nxd_optimizer_set_lr_schedule(r->optimizer, &schedule));
-  return 1;
+  return set_rates(r, a);
 }
 
 static int open_rank(rank_t* r, const arguments_t* a) {
@@ -432,7 +438,7 @@ static int train_step(rank_t* r, const arguments_t* a, int step, double* out_los
 static int find_start(rank_t* r, const arguments_t* a, int* out_first) {
   *out_first = 0;
   if (!a->resume) return 1;
-  if (!run_resume(&r->checkpoints, a->steps, out_first)) return 0;
+  if (!run_resume(&r->checkpoints, a->steps, out_first) || !set_rates(r, a)) return 0;
   if (r->end < *out_first) r->end = *out_first; /* the curve keeps the steps already made */
   if (r->rank != 0) return 1;
   printf("going on after step %d\n", *out_first);

@@ -9,6 +9,7 @@ set_programs() {
     --lr 1e-2)
   tensor=(train_lm --tp 2 "${sizes[@]}" --text "$inputs/text" --sample 40)
   stages=(train_lm --tp 1 --pp 2 --virtual 2 --microbatches 2 "${sizes[@]}" --text "$inputs/text")
+  slower=("${stages[@]/1e-2/1e-3}")
   copies=(train_lm --tp 1 --dp 2 --zero1 --weights "$inputs/model" --data "$inputs/ids.u16" --steps 4 --seq 16
     --batch 2)
   tuned=(finetune_hf --model "$inputs/model" --text "$inputs/text" --tp 2 --steps 4 --batch 2 --seq 16 --lr 3e-3)
@@ -108,7 +109,7 @@ state_of() {
 # keep_programs SOURCE_DIR C_EXAMPLES KEPT: runs those in C; what they write is in KEPT/c, their inputs in KEPT.
 keep_programs() {
   local models=$1/tests/oracles in_c=$2 kept=$3 at=$3/c dtype
-  local tensor stages copies tuned bert written dtypes of_dtype both known
+  local tensor stages slower copies tuned bert written dtypes of_dtype both known
   program() { timeout 300 "$in_c/$1" "${@:2}"; }
   mkdir -p "$at" "$kept/model"
   printf 'the cat sat on the mat. %.0s' {1..80} > "$kept/text"
@@ -123,6 +124,10 @@ keep_programs() {
   losses_of "$at" tensor 4
   text_of "$at" tensor
   run_program "$at" stages "${stages[@]}" --save-every 2 --keep 0
+  mkdir -p "$at/slower/checkpoints"
+  cp -r "$at/stages/checkpoints/step-000000000002" "$at/slower/checkpoints"
+  run_program "$at" slower "${slower[@]}" --resume
+  if cmp -s "$at/slower/loss.csv" "$at/stages/loss.csv"; then echo "train_lm: a new rate changes no loss"; exit 1; fi
   run_program "$at" copies "${copies[@]}" --save-every 3
   run_program "$at" tuned "${tuned[@]}"
   losses_of "$at" tuned 4
@@ -147,7 +152,7 @@ keep_programs() {
 # too. The caller defines `program NAME OPTION...`. NXD_LONG=1: more layouts and dtypes.
 compare_programs() {
   local kept=$2 at=$3/programs dtype
-  local tensor stages copies tuned bert written dtypes of_dtype both known
+  local tensor stages slower copies tuned bert written dtypes of_dtype both known
   mkdir -p "$at"
   set_programs "$1" "$kept"
   same_files() { # NAME...
@@ -167,6 +172,11 @@ compare_programs() {
   run_program "$at" stages "${stages[@]}" --resume
   grep -q "going on after step 2" "$at/stages.log"
   same_files stages/loss.csv
+  # So does a run with a rate of its own.
+  mkdir "$at/slower"
+  cp -r "$at/stages/checkpoints" "$at/slower"
+  run_program "$at" slower "${slower[@]}" --resume
+  same_files slower/loss.csv
 
   if program "${stages[@]}" --virtual 9 --out "$at/bad" > "$at/log" 2>&1; then echo "4 layers as 18 stages"; exit 1; fi
   grep -q "stages: expected 1 to 4.* got 18" "$at/log" || { cat "$at/log"; exit 1; }

@@ -87,13 +87,19 @@ train copies --tp 1 --pp 2 --dp 2 --microbatches 2 --batch 4 --zero1
 train virtual --tp 1 --pp 2 --virtual 2 --microbatches 4
 train saved --tp 2 --save-every 3 --keep 1 --stop-at 7
 [[ $(ls "$work/saved/checkpoints") == step-000000000006 ]] || { ls -la "$work/saved/checkpoints"; exit 1; }
-cp -r "$work/saved" "$work/moved"
+for name in moved still slow longer; do cp -r "$work/saved" "$work/$name"; done
+# A run that goes on has the rate and the schedule of its own options, not those of the one that saved it.
+train still --tp 2 --resume --stop-at 6
+train slow --tp 2 --resume --lr 1e-30
+cmp "$work/still.safetensors" "$work/slow.safetensors"
+train longer --tp 2 --resume --steps 100 --stop-at 8
 # To go on to a step before that one keeps the losses so far.
 train saved --tp 2 --resume --stop-at 2
 diff <(head -n 7 "$work/plain/loss.csv") "$work/saved/loss.csv"
 train saved --tp 2 --resume
 cmp "$work/plain/loss.csv" "$work/saved/loss.csv"
 cmp "$work/plain.safetensors" "$work/saved.safetensors"
+if cmp -s "$work/plain.safetensors" "$work/longer.safetensors"; then echo "100 steps: the rates of 8"; exit 1; fi
 train moved --tp 1 --pp 2 --microbatches 2 --resume --save-every 2
 grep -q "going on after step 6" "$work/log" || { cat "$work/log"; exit 1; }
 # The place in a file of tokens is kept too, whatever the number of copies.

@@ -61,8 +61,14 @@ class Trainer:
             self.trained.load_safetensors(a.weights)
         self.adamw = nxd.AdamW(self.data_parallel() if a.zero1 else self.trained,
                                learning_rate=a.lr, beta2=0.95, weight_decay=0.1, bf16_update=update)
-        self.adamw.set_lr_schedule(kind="cosine", warmup_steps=a.steps // 20 + 1,
-                                   total_steps=a.steps + 1, final_factor=0.1)
+        self.set_rates()
+
+    def set_rates(self):
+        """A checkpoint that the run goes on from has those of the run that saved it: the options
+        count."""
+        self.adamw.set_lr_schedule(kind="cosine", warmup_steps=self.a.steps // 20 + 1,
+                                   total_steps=self.a.steps + 1, final_factor=0.1)
+        self.adamw.learning_rate = self.a.lr
 
     def cut(self):
         """The model's stages of this rank, whose weights are made here."""
@@ -142,6 +148,7 @@ def train(ctx, a, trainer):
     checkpoints = Checkpoints(ctx, trainer, Path(a.out, "checkpoints"), a.keep)
     losses = checkpoints.resume(a.steps) if a.resume else []
     if a.resume:
+        trainer.set_rates()
         ctx.master_print(f"going on after step {len(losses)}")
     first, every, start = len(losses), max(a.steps // 20, 1), time.monotonic()
     for step in range(first, min(a.stop_at or a.steps, a.steps)):

@@ -231,8 +231,18 @@ func (t *trainer) makeOptimizer() (err error) {
 	} else if t.optimizer, err = engine.NewAdamW(t.trained, adamw); err != nil {
 		return err
 	}
-	return t.optimizer.SetLRSchedule(nxd.LRScheduleOptions{Kind: nxd.LRScheduleCosine,
+	return t.setRates()
+}
+
+// setRates sets those of the options, which count: a checkpoint that the run goes on from has those of the
+// run that saved it.
+func (t *trainer) setRates() error {
+	err := t.optimizer.SetLRSchedule(nxd.LRScheduleOptions{Kind: nxd.LRScheduleCosine,
 		WarmupSteps: int64(t.steps/20 + 1), TotalSteps: int64(t.steps + 1), FinalFactor: 0.1})
+	if err != nil {
+		return err
+	}
+	return t.optimizer.SetLearningRate(t.learningRate)
 }
 
 // makeBatch is ids of a file of tokens, or of random windows of a text.
@@ -288,6 +298,9 @@ func (t *trainer) train() ([]float32, error) {
 	var losses []float32
 	if t.resume {
 		if losses, err = checkpoints.resume(); err != nil {
+			return nil, err
+		}
+		if err := t.setRates(); err != nil {
 			return nil, err
 		}
 		if err := t.c.Print(fmt.Sprintf("going on after step %d", len(losses))); err != nil {

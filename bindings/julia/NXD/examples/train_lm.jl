@@ -62,9 +62,15 @@ function Trainer(ctx::Context, data)
         cut && NXD.ddp!(pipeline, target)
     end
     optimizer = adamw(target; learning_rate = o.lr, beta2 = 0.95, weight_decay = 0.1, bf16_update = update)
+    set_rates!(optimizer)
+    Trainer(group(ctx, :data), model, pipeline, trained, optimizer, reduce, data)
+end
+
+"A checkpoint that the run goes on from has those of the run that saved it: the options count."
+function set_rates!(optimizer)
     NXD.schedule!(optimizer, :cosine; warmup_steps = o.steps ÷ 20 + 1, total_steps = o.steps + 1,
                   final_factor = 0.1)
-    Trainer(group(ctx, :data), model, pipeline, trained, optimizer, reduce, data)
+    NXD.learning_rate!(optimizer, o.lr)
 end
 
 "This rank's stages of the model, whose weights are made here."
@@ -127,7 +133,10 @@ function train(ctx, t)
     state, saving = make_state(ctx, t), nothing
     losses = o.resume ? resume!(ctx, state) : Float32[]
     first, started = length(losses), time()
-    o.resume && master_print(ctx, "going on after step ", first)
+    if o.resume
+        set_rates!(t.optimizer)
+        master_print(ctx, "going on after step ", first)
+    end
     for step in first + 1:(o.stop_at > 0 ? min(o.stop_at, o.steps) : o.steps)
         push!(losses, run_step!(t, step))
         if o.save_every > 0 && step % o.save_every == 0

@@ -190,13 +190,7 @@ impl Trainer {
             Some(ddp) => Optimizer::adamw(ddp, &adamw)?,
             None => Optimizer::adamw(self.trained()?, &adamw)?,
         };
-        optimizer.set_lr_schedule(&LrScheduleOptions {
-            kind: LrScheduleKind::COSINE,
-            warmup_steps: a.steps / 20 + 1,
-            total_steps: a.steps + 1,
-            final_factor: 0.1,
-            ..Default::default()
-        })?;
+        set_rates(&mut optimizer, a)?;
         if let Some(pipeline) = &mut self.pipeline {
             pipeline.set_ddp(self.ddp.take())?;
         }
@@ -225,6 +219,18 @@ impl Trainer {
             Reduce::AVG
         }
     }
+}
+
+/// A checkpoint that the run goes on from has those of the run that saved it: the options count.
+fn set_rates(optimizer: &mut Optimizer, a: &Arguments) -> Result<()> {
+    optimizer.set_lr_schedule(&LrScheduleOptions {
+        kind: LrScheduleKind::COSINE,
+        warmup_steps: a.steps / 20 + 1,
+        total_steps: a.steps + 1,
+        final_factor: 0.1,
+        ..Default::default()
+    })?;
+    optimizer.set_learning_rate(a.learning_rate)
 }
 
 /// Batches of ids: of a file of tokens, or windows of a text.
@@ -351,6 +357,7 @@ fn train(ctx: &Context, a: &Arguments, trainer: &mut Trainer, data: &Data) -> Re
     let mut losses = if a.resume { checkpoints.resume(a.steps)? } else { Vec::new() };
     let first = losses.len() as i64;
     if a.resume {
+        set_rates(&mut optimizer, a)?;
         ctx.master_print(&format!("going on after step {}", first))?;
     }
     let copies = i64::from(ctx.parallel_size(Axis::DATA)?);
