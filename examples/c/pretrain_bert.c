@@ -22,6 +22,7 @@
 #include <errno.h>
 #include <float.h>
 #include <getopt.h>
+#include <limits.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -83,10 +84,11 @@ static int set_dtype(arguments_t* a, const char* name) {
   return casts || a->dtype == NXD_DTYPE_BF16 || strcmp(name, "f32") == 0;
 }
 
-static int set_number(double* place, double least, const char* value) {
+static int set_number(double* place, double least, int is_whole, const char* value) {
   char* end = NULL;
   *place = strtod(value, &end);
-  return *value && !*end && *place >= least && *place <= 1e9;
+  if (!*value || *end || !(*place >= least && *place <= 1e9)) return 0;
+  return !is_whole || *place == (double)(int64_t)*place;
 }
 
 static const arguments_t defaults = {.tp = 1,
@@ -149,7 +151,8 @@ static int read_arguments(arguments_t* a, int argc, char** argv) {
     if (c == 'd') good = set_dtype(a, optarg);
     if (c >= kFirst && places[c - kFirst].word) *places[c - kFirst].word = optarg;
     if (c >= kFirst && places[c - kFirst].number) {
-      good = set_number(places[c - kFirst].number, places[c - kFirst].least, optarg);
+      double* const place = places[c - kFirst].number;
+      good = set_number(place, places[c - kFirst].least, place != &a->learning_rate, optarg);
     }
     if (!good) return 0;
   }
@@ -415,9 +418,13 @@ int main(int argc, char** argv) {
     usage();
     return 2;
   }
-  const int ranks = (int)(a.tp * a.dp);
+  const double ranks = a.tp * a.dp;
   int good = 0;
-  if (ranks > 1 && spawn_ranks(ranks, &good)) return good ? 0 : 1;
+  if (ranks > INT_MAX) {
+    fprintf(stderr, "pretrain_bert: expected at most %d ranks, got %g\n", INT_MAX, ranks);
+    return 2;
+  }
+  if (ranks > 1 && spawn_ranks((int)ranks, &good)) return good ? 0 : 1;
   good = read_words(&r, &a) && (r.config = make_config(&a)) != NULL && open_rank(&r, &a);
   for (int step = 0; good && step < a.steps; ++step) good = train_step(&r, &a, step);
   if (good) good = print_state(&r, &a);

@@ -74,5 +74,16 @@ rejects_options --data "$work/ids.u16" --steps 1
 rejects_options --data "$work/ids.u16" --config "$oracle/config.json" --steps 1
 # A rate of 0 would be the library's own one.
 for rate in 0 -1 nan; do rejects_options --text "$work/text" --steps 1 --lr "$rate"; done
+# All other numbers are whole.
+for number in "--dp 1.5" "--steps 2.5" "--batch 4.5" "--seed 0.5"; do
+  read -ra options <<< "$number"
+  rejects_options --text "$work/text" --steps 1 "${options[@]}"
+done
+status=0
+"$program" --text "$work/text" --tp 1e9 --dp 1e9 > "$work/log" 2>&1 || status=$?
+if [[ $status != 2 ]] || ! grep -q "expected at most 2147483647 ranks, got 1e+18" "$work/log"; then
+  cat "$work/log"
+  exit 1
+fi
 if "$program" --text "$work/text" --batch 3 --dp 2 > "$work/log" 2>&1; then echo "took 3 rows for 2 copies"; exit 1; fi
 grep -q "expected a multiple of the 2 copies, got 3" "$work/log"
