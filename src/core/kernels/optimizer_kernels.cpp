@@ -102,10 +102,12 @@ void SgdRange(const SgdArgs& args, int64_t begin, int64_t end) {
   const V momentum = constant(args.momentum);
   const V fresh = constant(1 - args.dampening);
   const V decay = constant(args.weight_decay);
+  const bool decays = args.weight_decay != 0;  // else an infinite parameter would become a NaN
   const V grad_scale = constant(args.grad_scale);
   const auto update = [&](int64_t i, auto lanes) HWY_ATTR {
     const V old = lanes.load(param + i);
-    V d = hn::MulAdd(decay, old, hn::Mul(lanes.load(grad + i), grad_scale));
+    V d = hn::Mul(lanes.load(grad + i), grad_scale);
+    if (decays) d = hn::MulAdd(decay, old, d);
     if (buffer) {
       const V kept =
           args.first_step ? d : hn::MulAdd(momentum, lanes.load(buffer + i), hn::Mul(fresh, d));
@@ -298,7 +300,8 @@ void sgd_reference(const SgdArgs& args, int64_t begin, int64_t end) {
   auto* buffer = static_cast<State*>(args.momentum_buffer);
   for (int64_t i = begin; i < end; ++i) {
     const double old = read(param, i);
-    double d = read(grad, i) * args.grad_scale + args.weight_decay * old;
+    double d = read(grad, i) * args.grad_scale;
+    if (args.weight_decay != 0) d += args.weight_decay * old;
     if (buffer) {
       const double kept =
           args.first_step ? d : args.momentum * read(buffer, i) + (1 - args.dampening) * d;

@@ -126,7 +126,10 @@ void sgd(NodeLowering& n) {
   if (is_left(n)) return;
   UpdateLowering u(n);
   HloBuilder& hlo = n.hlo;
-  HloValue d = hlo.plus(hlo.times(u.number(3), u.old), u.gradient);
+  // Without a decay an infinite parameter would become a NaN.
+  const HloValue decay = u.number(3);
+  const HloValue decays = hlo.compare("NE", decay, hlo.filled_like(decay, 0));
+  HloValue d = hlo.select(decays, hlo.plus(hlo.times(decay, u.old), u.gradient), u.gradient);
   if (!n.has_attribute("plain")) {
     const HloValue momentum = u.number(1);
     const HloValue is_first = hlo.compare("GT", u.number(4), hlo.filled_like(d, 0));

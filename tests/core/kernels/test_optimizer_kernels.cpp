@@ -212,6 +212,39 @@ void sgd_as_torch(void**) {
   }
 }
 
+// A parameter may be infinite, such as the bias of a token that is never drawn. Without a decay it
+// stays, as in torch, and what is kept for its momentum stays a number.
+void sgd_keeps_infinities(void**) {
+  for (const nxd_dtype_t dtype : {NXD_DTYPE_F32, NXD_DTYPE_F64, NXD_DTYPE_BF16}) {
+    for (const bool reference : {false, true}) {
+      for (const double momentum : {0.0, 0.9}) {
+        const nxd_dtype_t wide = dtype == NXD_DTYPE_F64 ? NXD_DTYPE_F64 : NXD_DTYPE_F32;
+        constexpr int64_t kCount = 37;
+        Buffer p(dtype, kCount, 1), g(wide, kCount), buffer(wide, kCount);
+        p.set(3, INFINITY);
+        p.set(kCount - 1, -INFINITY);
+        const std::vector<double> want = values(p);
+        SgdArgs args;
+        args.n = kCount;
+        args.dtype = dtype;
+        args.grad_dtype = wide;
+        args.param = p.data();
+        args.grad = g.data();
+        args.momentum_buffer = momentum != 0 ? buffer.data() : nullptr;
+        args.lr = 0.1;
+        args.momentum = momentum;
+        args.reference = reference;
+        for (const bool first : {true, false}) {
+          args.first_step = first;
+          sgd(args);
+        }
+        assert_true(values(p) == want);
+        assert_true(values(buffer) == std::vector<double>(place(kCount)));
+      }
+    }
+  }
+}
+
 // How a parameter is held, and where else it goes.
 struct Holding {
   nxd_dtype_t dtype, grad_dtype;
@@ -452,6 +485,7 @@ int main() {
       cmocka_unit_test(adamw_by_its_formulas),
       cmocka_unit_test(adamw_recorded),
       cmocka_unit_test(sgd_as_torch),
+      cmocka_unit_test(sgd_keeps_infinities),
       cmocka_unit_test(peer_copies_equal_their_parameter),
       cmocka_unit_test(reference_as_vectors),
       cmocka_unit_test(sum_of_squares_in_one_order),
