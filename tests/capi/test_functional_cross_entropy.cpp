@@ -125,6 +125,34 @@ void test_against_aten(void**) {
   for (const int size : {1, 2, 4}) nxd_test_run_ranks(size, size, all_settings, nullptr);
 }
 
+// Logits far from 0 have the loss and the gradients that they have near it.
+void large_logits(nxd_context_t* ctx, int rank, int size, void*) {
+  constexpr double kOffset = 10000;  // where F32 has steps of 2^-10
+  const Tensor near_zero = op("round", {{"self", wave({5, kVocabulary}, NXD_DTYPE_F64, 1)}});
+  const Tensor steps = op("mul", "Scalar", {{"self", near_zero}, {"other", 1.25}});
+  const Tensor logits = op("add", "Scalar", {{"self", steps}, {"other", kOffset}});
+  const Tensor labels = from_ints({0, 23, 7, 12, -100}, {5});
+  const Tensor g = from_doubles({1}, {});
+  for (const bool plain : {false, true}) {
+    NXD_TEST_OK(nxd_context_set_plain_kernels(ctx, plain));
+    for (const double smoothing : {0.0, 0.1}) {
+      const Setting s{NXD_DTYPE_F32, smoothing, NXD_REDUCTION_SUM, false};
+      const Outcome exact = whole_loss(s, logits, labels, g, NXD_DTYPE_F64);
+      const Tensor x = leaf(part(logits, 1, rank, size), NXD_DTYPE_F32, true);
+      const Tensor loss = loss_of(ctx, x, labels, make_options(smoothing, NXD_REDUCTION_SUM));
+      if (!loss) return;
+      backward(loss);
+      const std::string label = s.name(size) + (plain ? ", plain, large" : ", large");
+      NXD_TEST_CLOSE(label + " loss", loss, exact.loss, 1e-5);
+      NXD_TEST_CLOSE(label + " gradient", x.grad(), part(exact.gradient, 1, rank, size), 1e-6);
+    }
+  }
+}
+
+void test_large_logits(void**) {
+  for (const int size : {1, 2}) nxd_test_run_ranks(size, size, large_logits, nullptr);
+}
+
 void all_ignored(nxd_context_t* ctx, int, int size, void*) {
   for (const nxd_dtype_t dtype : {NXD_DTYPE_F64, NXD_DTYPE_F32, NXD_DTYPE_BF16}) {
     for (const nxd_reduction_t reduction :
@@ -336,10 +364,11 @@ void test_disagreements(void**) { nxd_test_run_ranks(2, 2, disagreements, nullpt
 
 int main() {
   const CMUnitTest tests[] = {
-      cmocka_unit_test(test_against_aten),  cmocka_unit_test(test_all_ignored),
-      cmocka_unit_test(test_by_hand),       cmocka_unit_test(test_extremes),
-      cmocka_unit_test(test_masked),        cmocka_unit_test(test_refusals),
-      cmocka_unit_test(test_disagreements), cmocka_unit_test(test_overwritten_labels),
+      cmocka_unit_test(test_against_aten),       cmocka_unit_test(test_large_logits),
+      cmocka_unit_test(test_all_ignored),        cmocka_unit_test(test_by_hand),
+      cmocka_unit_test(test_extremes),           cmocka_unit_test(test_masked),
+      cmocka_unit_test(test_refusals),           cmocka_unit_test(test_disagreements),
+      cmocka_unit_test(test_overwritten_labels),
   };
   return cmocka_run_group_tests_name("cross_entropy_loss", tests, nullptr, nullptr);
 }

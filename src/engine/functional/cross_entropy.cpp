@@ -64,15 +64,17 @@ ReferenceLosses reference_row_losses(const GroupRef& group, const at::Tensor& lo
                                                       most_and_least[0].item<double>());
                  });
   }
+  // From the maximum on: the logarithm beside a large one would lose its digits.
+  const at::Tensor below = wide - max.unsqueeze(1);
   at::Tensor sums = at::empty({3, rows}, wide.options());
   const auto [position, held] = local_targets(targets, logits.size(1));
-  sums.select(0, 0).copy_((wide - max.unsqueeze(1)).exp().sum(1));
+  sums.select(0, 0).copy_(below.exp().sum(1));
   // Another rank's target counts for nothing here, whatever stands in its place.
-  sums.select(0, 1).copy_(wide.gather(1, position).squeeze(1).masked_fill(held.logical_not(), 0));
-  sums.select(0, 2).copy_(wide.sum(1));
+  sums.select(0, 1).copy_(below.gather(1, position).squeeze(1).masked_fill(held.logical_not(), 0));
+  sums.select(0, 2).copy_(below.sum(1));
   if (group->size() > 1) sums = all_reduce(*group, sums);
   const at::Tensor log_sum = sums.select(0, 0).log();
-  at::Tensor loss = max + log_sum - sums.select(0, 1) * (1 - targets.smoothing.weight);
+  at::Tensor loss = log_sum - sums.select(0, 1) * (1 - targets.smoothing.weight);
   if (targets.smoothing.weight != 0) {
     loss = loss - sums.select(0, 2) * (targets.smoothing.weight /
                                        static_cast<double>(targets.smoothing.vocabulary));
@@ -84,7 +86,8 @@ at::Tensor reference_logits_gradient(const LossTargets& targets, const at::Tenso
                                      const at::Tensor& max, const at::Tensor& log_sum,
                                      const at::Tensor& grad_row) {
   const auto [position, held] = local_targets(targets, logits.size(1));
-  at::Tensor d = (logits.to(max.scalar_type()) - (max + log_sum).unsqueeze(1)).exp();
+  const at::Tensor below = logits.to(max.scalar_type()) - max.unsqueeze(1);
+  at::Tensor d = (below - log_sum.unsqueeze(1)).exp();
   d = d - targets.smoothing.weight / static_cast<double>(targets.smoothing.vocabulary);
   d.scatter_add_(1, position,
                  (held.to(d.scalar_type()) * (targets.smoothing.weight - 1)).unsqueeze(1));
