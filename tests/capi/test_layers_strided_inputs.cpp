@@ -1,5 +1,6 @@
 // The memory behind a tensor does not matter: layers give the same for inputs and gradients of any
-// strides, for a single vector, for nothing at all, and when a graph is gone through twice.
+// strides, for a single vector, for nothing at all, when a graph is gone through twice, and when
+// outputs are written to.
 #include "support/tensor.h"
 
 #include "support/check.h"
@@ -155,6 +156,32 @@ void check_retained(const Layer& layer, nxd_dtype_t dtype) {
   NXD_TEST_CHECK(max_difference(x.grad(), twice) == 0);
 }
 
+Tensor doubled(const Tensor& x) { return op("mul", "Scalar", {{"self", x}, {"other", 2.0}}); }
+
+void check_written(const Layer& layer, nxd_dtype_t dtype) {
+  const Tensor x = leaf(wave(layer.input, dtype, 1), dtype, true), other = leaf(x, dtype, true);
+  const Tensor y = layer.module({x}), written = layer.module({other});
+  if (!y || !written) return;
+  op("mul_", "Scalar", {{"self", written}, {"other", 2.0}});
+  const Tensor g = wave(y.shape(), dtype, 2);
+  backward(y, doubled(g));
+  backward(written, g);
+  NXD_TEST_CLOSE(std::string(layer.name) + ", written to", other.grad(), x.grad(), 0);
+}
+
+void check_written_rows(nxd_context_t* ctx, nxd_dtype_t dtype) {
+  nxd_embedding_options_t options = NXD_EMBEDDING_OPTIONS_INIT;
+  options.dtype = dtype;
+  Module table;
+  NXD_TEST_OK(nxd_layer_create_parallel_embedding(ctx, 4, 2, &options, table.out()));
+  const Tensor y = table({from_ints({0, 3, 0}, {1, 3})});
+  if (!y) return;
+  op("mul_", "Scalar", {{"self", y}, {"other", 2.0}});
+  backward(op("sum", {{"self", y}}));
+  const Tensor want = from_doubles({4, 4, 0, 0, 0, 0, 2, 2}, {4, 2});
+  NXD_TEST_CLOSE("embedding, written to", whole_grad(table.parameters()[0].second), want, 0);
+}
+
 // An embedding of no ids.
 void check_no_ids(nxd_context_t* ctx, nxd_dtype_t dtype) {
   nxd_embedding_options_t options = NXD_EMBEDDING_OPTIONS_INIT;
@@ -174,11 +201,13 @@ void every_layer(nxd_context_t* ctx, int, int, void*) {
     NXD_TEST_OK(nxd_context_set_plain_kernels(ctx, plain));
     for (const nxd_dtype_t dtype : {NXD_DTYPE_F64, NXD_DTYPE_F32, NXD_DTYPE_BF16}) {
       check_no_ids(ctx, dtype);
+      check_written_rows(ctx, dtype);
       for (const Layer& layer : make_layers(ctx, dtype)) {
         check_strides(layer, dtype);
         if (layer.per_row) check_rows(layer, dtype);
         check_empty(layer, dtype);
         check_retained(layer, dtype);
+        check_written(layer, dtype);
       }
     }
   }

@@ -108,7 +108,8 @@ at::Tensor reference_rows(const EmbeddingPlan& plan, const at::Tensor& ids,
   const at::Tensor local = ids - plan.first;
   const at::Tensor held = local.ge(0).logical_and(local.lt(table.size(0)));
   const at::Tensor rows = table.index_select(0, (local * held).reshape({-1}));
-  return rows.masked_fill(held.logical_not().reshape({-1, 1}), 0).view(sizes);
+  // No view: libtorch lets none that a custom function gives be written to.
+  return at::_unsafe_view(rows.masked_fill(held.logical_not().reshape({-1, 1}), 0), sizes);
 }
 
 at::Tensor reference_lookup(const EmbeddingPlan& plan, const at::Tensor& ids,
