@@ -114,6 +114,54 @@ void all_settings(nxd_context_t* ctx, int, int, void*) {
 
 void test_against_aten(void**) { nxd_test_run_ranks(1, 1, all_settings, nullptr); }
 
+bool requires_grad(const Tensor& x) {
+  int32_t is_required = 0;
+  NXD_TEST_OK(nxd_tensor_get_requires_grad(x.get(), &is_required));
+  return is_required != 0;
+}
+
+// A sum is no result of the weights: it requires a gradient where an input does, and alone it gives
+// the weights none, for which an optimizer would move them.
+void sums_apart(nxd_context_t* ctx, int, int, void*) {
+  for (int bits = 0; bits < 8; ++bits) {
+    const auto bit = [&](int i) { return (bits >> i & 1) != 0; };
+    const Module module = make(ctx, bit(0), NXD_DTYPE_F32);
+    std::vector<Tensor> in{leaf(wave(kShape, NXD_DTYPE_F32, 1), NXD_DTYPE_F32, bit(1))};
+    if (bit(2)) in.push_back(leaf(in[0], NXD_DTYPE_F32, false));
+    nxd_tensor_t *given[] = {in[0].get(), in.back().get()}, *out[2];
+    NXD_TEST_OK(nxd_module_forward(module.get(), given, in.size(), out, 2));
+    const Tensor norm(out[0]), sum(out[1]);
+    NXD_TEST_CHECK(requires_grad(norm) && requires_grad(sum) == bit(1));
+    if (!bit(1)) continue;
+    const Tensor g = wave(kShape, NXD_DTYPE_F32, 7);
+    backward(sum, g);
+    NXD_TEST_CHECK(max_difference(in[0].grad(), g) == 0);
+    for (const auto& [name, parameter] : module.parameters()) {
+      NXD_TEST_CHECK(!whole_grad(parameter));
+    }
+  }
+}
+
+void test_sums_apart(void**) { nxd_test_run_ranks(1, 1, sums_apart, nullptr); }
+
+// Without a residual the sum is the input, which may be written to like any other.
+void written_input(nxd_context_t* ctx, int, int, void*) {
+  for (const bool layer : {true, false}) {
+    const Module module = make(ctx, layer, NXD_DTYPE_F32);
+    const Tensor own = leaf(wave(kShape, NXD_DTYPE_F32, 1), NXD_DTYPE_F32, true);
+    const Tensor x = op("neg", {{"self", own}});
+    nxd_tensor_t *given = x.get(), *out[2];
+    NXD_TEST_OK(nxd_module_forward(module.get(), &given, 1, out, 2));
+    const Tensor norm(out[0]), sum(out[1]);
+    op("mul_", "Scalar", {{"self", sum}, {"other", 3.0}});
+    const Tensor g = wave(kShape, NXD_DTYPE_F32, 7);
+    backward(sum, g);
+    NXD_TEST_CLOSE("gradient", own.grad(), op("mul", "Scalar", {{"self", g}, {"other", -3.0}}), 0);
+  }
+}
+
+void test_written_input(void**) { nxd_test_run_ranks(1, 1, written_input, nullptr); }
+
 void refusals(nxd_context_t* ctx, int, int, void*) {
   const Tensor x = wave(kShape, NXD_DTYPE_F32, 1);
   for (const bool layer : {true, false}) {
@@ -142,6 +190,8 @@ void test_refusals(void**) { nxd_test_run_ranks(1, 1, refusals, nullptr); }
 int main() {
   const CMUnitTest tests[] = {
       cmocka_unit_test(test_against_aten),
+      cmocka_unit_test(test_sums_apart),
+      cmocka_unit_test(test_written_input),
       cmocka_unit_test(test_refusals),
   };
   return cmocka_run_group_tests_name("norm_residual", tests, nullptr, nullptr);

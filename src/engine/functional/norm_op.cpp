@@ -104,23 +104,38 @@ struct FusedRmsNorm : torch::autograd::Function<FusedRmsNorm> {
   }
 };
 
+// A sum has the history of what it was added up from, not that of the weights. Where one of the two
+// results is not used its gradient stays undefined, and so do those of weights without the norm.
+void separate_sum(AutogradContext* ctx, const at::Tensor& sum, const at::Tensor& input,
+                  const at::Tensor& residual) {
+  ctx->set_materialize_grads(false);
+  if (!input.requires_grad() && !residual.requires_grad()) ctx->mark_non_differentiable({sum});
+}
+
 struct FusedAddRmsNorm : torch::autograd::Function<FusedAddRmsNorm> {
   static variable_list forward(AutogradContext* ctx, const at::Tensor& input,
                                const Optional& residual_input, const at::Tensor& weight,
                                double eps) {
     const at::Tensor x = input.contiguous(), residual = residual_input.value_or(at::Tensor());
     const variable_list out = call_kernel(RmsNormForward{eps}, {x, weight, residual});
+    const at::Tensor sum = residual.defined() ? out[2] : x.view_as(x);
     ctx->saved_data["residual"] = residual.defined();
     ctx->save_for_backward({residual.defined() ? out[2] : x, weight, out[1]});
-    return {residual.defined() ? out[2] : x.view_as(x), out[0]};
+    separate_sum(ctx, sum, input, residual);
+    return {sum, out[0]};
   }
 
   static variable_list backward(AutogradContext* ctx, const variable_list& grads) {
-    const variable_list saved = ctx->get_saved_variables();
-    const variable_list out =
-        call_kernel(RmsNormBackward{}, {saved[0], saved[1], saved[2], grads[1], grads[0]});
+    at::Tensor dx = grads[0], dweight;
+    if (grads[1].defined()) {
+      const variable_list saved = ctx->get_saved_variables();
+      const variable_list out =
+          call_kernel(RmsNormBackward{}, {saved[0], saved[1], saved[2], grads[1], grads[0]});
+      dx = out[0];
+      dweight = out[1];
+    }
     const bool has_residual = ctx->saved_data["residual"].toBool();
-    return {out[0], has_residual ? out[0] : at::Tensor(), out[1], at::Tensor()};
+    return {dx, has_residual ? dx : at::Tensor(), dweight, at::Tensor()};
   }
 };
 
@@ -217,10 +232,14 @@ struct FusedAddLayerNorm : torch::autograd::Function<FusedAddLayerNorm> {
         call_kernel(LayerNormForward{eps}, {input, weight, bias.value_or(at::Tensor()), residual});
     ctx->saved_data["bias"] = bias.has_value();
     ctx->save_for_backward({out[3], weight, out[1], out[2]});
+    separate_sum(ctx, out[3], input, residual);
     return {out[3], out[0]};
   }
 
   static variable_list backward(AutogradContext* ctx, const variable_list& grads) {
+    if (!grads[1].defined()) {
+      return {grads[0], grads[0], at::Tensor(), at::Tensor(), at::Tensor()};
+    }
     const variable_list out = layer_norm_gradients(ctx, grads[1], grads[0]);
     return {out[0], out[0], out[1], out[2], at::Tensor()};
   }
@@ -254,12 +273,23 @@ std::pair<at::Tensor, at::Tensor> add_rms_norm_of(const Context& context, const 
                                                   const at::Tensor& residual_input,
                                                   const at::Tensor& given_weight, double eps) {
   const at::Tensor x = cast_float(input), residual = cast_float(residual_input);
+  if (!residual.defined()) return {x, rms_norm_of(context, x, given_weight, eps)};
   const at::Tensor weight = cast_float(given_weight);
   if (!use_fused(context, x) || !weight.defined()) {
-    const at::Tensor sum = residual.defined() ? x + residual : x;
+    const at::Tensor sum = x + residual;
     return {sum, reference_rms_norm(sum, weight, eps)};
   }
   const variable_list outputs = FusedAddRmsNorm::apply(x, optional(residual), weight, eps);
+  return {outputs[0], outputs[1]};
+}
+
+std::pair<at::Tensor, at::Tensor> rms_norm_and_input_of(const Context& context,
+                                                        const at::Tensor& input,
+                                                        const at::Tensor& given_weight,
+                                                        double eps) {
+  const at::Tensor x = cast_float(input), weight = cast_float(given_weight);
+  if (!use_fused(context, x) || !weight.defined()) return {x, reference_rms_norm(x, weight, eps)};
+  const variable_list outputs = FusedAddRmsNorm::apply(x, Optional(), weight, eps);
   return {outputs[0], outputs[1]};
 }
 
@@ -307,6 +337,16 @@ std::pair<at::Tensor, at::Tensor> add_rms_norm(const Context& context, const at:
     return variable_list{sum, norm};
   };
   const variable_list out = call_opaque("add_rms_norm", {x, residual, weight}, apply);
+  return {out[0], out[1]};
+}
+
+std::pair<at::Tensor, at::Tensor> rms_norm_and_input(const Context& context, const at::Tensor& x,
+                                                     const at::Tensor& weight, double eps) {
+  const auto apply = [shared = context.shared_from_this(), eps](const variable_list& in) {
+    const auto [input, norm] = rms_norm_and_input_of(*shared, in[0], in[1], eps);
+    return variable_list{input, norm};
+  };
+  const variable_list out = call_opaque("rms_norm_and_input", {x, weight}, apply);
   return {out[0], out[1]};
 }
 

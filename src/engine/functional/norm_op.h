@@ -20,6 +20,11 @@ std::pair<at::Tensor, at::Tensor> add_rms_norm(const Context& context, const at:
                                                const at::Tensor& residual, const at::Tensor& weight,
                                                double eps);
 
+// {x, rms_norm(x)} for a residual that begins with x: the norm's backward adds the gradients by
+// both. The first is a view that nobody may write to.
+std::pair<at::Tensor, at::Tensor> rms_norm_and_input(const Context& context, const at::Tensor& x,
+                                                     const at::Tensor& weight, double eps);
+
 // (x - mean) / std * weight + bias. Weight and bias may be undefined.
 at::Tensor layer_norm(const Context& context, const at::Tensor& x, const at::Tensor& weight,
                       const at::Tensor& bias, double eps);

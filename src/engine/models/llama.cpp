@@ -18,6 +18,9 @@ std::pair<at::Tensor, at::Tensor> add_norm(const RmsNorm& norm, const at::Tensor
                                            const at::Tensor& residual) {
   norm.check_parameters({x});
   norm.check_inputs({x, residual}, 2);
+  if (!residual.defined()) {
+    return rms_norm_and_input(*norm.context(), x, norm.weight(), norm.eps());
+  }
   return add_rms_norm(*norm.context(), x, residual, norm.weight(), norm.eps());
 }
 
