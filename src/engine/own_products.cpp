@@ -23,7 +23,8 @@ namespace {
 using kernels::GemmArgs;
 using kernels::Trans;
 
-// Below so many multiplications a call of a kernel takes longer than libtorch's loop.
+// Below so many multiplications a call of a kernel takes longer than libtorch's loop, which rounds
+// each partial sum of BF16.
 constexpr int64_t kWorthAKernel = 1 << 10;
 
 thread_local bool are_own = false;
@@ -76,7 +77,8 @@ struct MatrixProduct {
         !is_dense_on_cpu(b))
       return false;
     return a.scalar_type() == b.scalar_type() && gemm_dtype(a) && a.size(-1) == b.size(-2) &&
-           (dims == 2 || a.size(0) == b.size(0)) && a.numel() * b.size(-1) >= kWorthAKernel;
+           (dims == 2 || a.size(0) == b.size(0)) &&
+           (a.scalar_type() == at::kBFloat16 || a.numel() * b.size(-1) >= kWorthAKernel);
   }
   std::vector<int64_t> result_shape() const {
     std::vector<int64_t> shape = a.sizes().vec();

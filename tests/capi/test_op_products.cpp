@@ -228,6 +228,26 @@ void ignored_sums(void**) {
   }
 }
 
+// A sum of so many ones stays at 256 where each partial sum is rounded to bf16.
+void small_products(void**) {
+  const auto ones = [](std::vector<int64_t> shape) {
+    int64_t count = 1;
+    for (const int64_t size : shape) count *= size;
+    return from_doubles(std::vector<double>(static_cast<size_t>(count), 1), shape, NXD_DTYPE_BF16);
+  };
+  for (const int64_t k : {300, 1000}) {
+    const Tensor a = ones({1, k}), b = ones({k, 1}), row = ones({1, k});
+    const Tensor sum = from_doubles({0}, {1, 1}, NXD_DTYPE_BF16);
+    const Tensor want = to(from_doubles({static_cast<double>(k)}, {1, 1}), NXD_DTYPE_BF16);
+    NXD_TEST_CLOSE("mm", op("mm", {{"self", a}, {"mat2", b}}), want, 0);
+    NXD_TEST_CLOSE("linear", op("linear", {{"input", a}, {"weight", row}}), want, 0);
+    NXD_TEST_CLOSE("addmm", op("addmm", {{"self", sum}, {"mat1", a}, {"mat2", b}}), want, 0);
+    const Tensor batch = op("bmm", {{"self", ones({1, 1, k})}, {"mat2", ones({1, k, 1})}});
+    NXD_TEST_CLOSE("bmm", op("select", "int", {{"self", batch}, {"dim", 0}, {"index", 0}}), want,
+                   0);
+  }
+}
+
 // Operands that do not fit each other are libtorch's to reject; empty ones are its own, too.
 void what_is_not_ours(void**) {
   const Tensor a = from_doubles(std::vector<double>(64 * 32, 1), {64, 32});
@@ -254,6 +274,7 @@ int main() {
   const CMUnitTest tests[] = {
       cmocka_unit_test(values_and_gradients), cmocka_unit_test(sums_with_products),
       cmocka_unit_test(a_view_that_is_kept),  cmocka_unit_test(batches_with_sums),
-      cmocka_unit_test(ignored_sums),         cmocka_unit_test(what_is_not_ours)};
+      cmocka_unit_test(ignored_sums),         cmocka_unit_test(small_products),
+      cmocka_unit_test(what_is_not_ours)};
   return cmocka_run_group_tests(tests, nullptr, nullptr);
 }
