@@ -1,5 +1,6 @@
 /* Works over a store of the caller's own: what they ask of it is asked on threads that are inside a
- * call, and a work whose caller computes meanwhile picks up where it stopped. */
+ * call, and a work whose caller computes meanwhile picks up where it stopped. A store that fails
+ * a rank's first call of a group fails it on all ranks. */
 #include <pthread.h>
 #include <stdatomic.h>
 #include <stdlib.h>
@@ -14,29 +15,31 @@
 /* Set while a thread of the test is inside an nxd call, and on no other thread. */
 static _Thread_local int is_inside;
 
-/* The callbacks pass everything on to a local store. */
+/* The callbacks pass everything on to a local store, but for one that this thread has fail. */
 static atomic_int calls;
+static _Thread_local int fails_next;
 
-static void check_inside(void) {
+static int fails(void) {
   NXD_TEST_CHECK(is_inside);
   atomic_fetch_add(&calls, 1);
+  return fails_next-- > 0;
 }
 
 static nxd_status_t set(const char* key, const uint8_t* value, size_t size, void* store) {
-  check_inside();
+  if (fails()) return NXD_ERROR_USER;
   return nxd_store_set(store, key, value, size);
 }
 
 static nxd_status_t get(const char* key, uint8_t* buf, size_t cap, size_t* out_size,
                         int32_t* out_found, void* store) {
-  check_inside();
+  if (fails()) return NXD_ERROR_USER;
   const nxd_status_t status = nxd_store_get(store, key, 0, buf, cap, out_size);
   *out_found = status != NXD_ERROR_TIMEOUT;
   return *out_found && *out_size <= cap ? status : NXD_OK;
 }
 
 static nxd_status_t add(const char* key, int64_t amount, int64_t* out_value, void* store) {
-  check_inside();
+  if (fails()) return NXD_ERROR_USER;
   return nxd_store_add(store, key, amount, out_value);
 }
 
@@ -185,6 +188,22 @@ static void by_a_message(nxd_context_t* ctx, int rank, int size) {
   nxd_work_destroy(work);
 }
 
+/* The store fails one request of the last rank's, whose context stays. The others hear of it. */
+static void by_failing(nxd_context_t* ctx, int rank, int size) {
+  int32_t value = rank;
+  nxd_group_t* group = NULL;
+  nxd_error_info_t info = {.struct_size = sizeof info};
+  const int is_failing = rank == size - 1;
+  NXD_TEST_OK(nxd_parallel_get_group(ctx, NXD_AXIS_TENSOR, &group));
+  fails_next = is_failing;
+  NXD_TEST_REFUSED(INSIDE(nxd_all_reduce(group, &value, &value, 1, NXD_DTYPE_I32, NXD_REDUCE_SUM)),
+                   is_failing ? NXD_ERROR_USER : NXD_ERROR_PEER_LOST,
+                   is_failing ? "callback" : "left");
+  NXD_TEST_OK(nxd_last_error_info(&info));
+  NXD_TEST_CHECK(is_failing || info.root_rank == size - 1);
+  pthread_barrier_wait(&all_have);
+}
+
 /* No thread is inside: no request is made, and the work ends with its group. A rank that aborts
  * before the other has its groups would make that one fail earlier. The calls that abort are
  * inside: they may serve the last requests that the works were waiting for, which then have ended
@@ -228,6 +247,13 @@ static void test_a_message(void** state) {
   run(2, by_a_message);
   run_on("one", "two", 2, by_a_message);
 }
+static void test_failing(void** state) {
+  (void)state;
+  assert_int_equal(pthread_barrier_init(&all_have, NULL, 3), 0);
+  run(3, by_failing);
+  run_on("one", "two", 3, by_failing);
+  pthread_barrier_destroy(&all_have);
+}
 static void test_nobody(void** state) {
   (void)state;
   assert_int_equal(pthread_barrier_init(&all_have, NULL, 2), 0);
@@ -239,6 +265,7 @@ int main(void) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(test_waiting),   cmocka_unit_test(test_testing),
       cmocka_unit_test(test_naming),    cmocka_unit_test(test_other_calls),
-      cmocka_unit_test(test_a_message), cmocka_unit_test(test_nobody)};
+      cmocka_unit_test(test_a_message), cmocka_unit_test(test_failing),
+      cmocka_unit_test(test_nobody)};
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

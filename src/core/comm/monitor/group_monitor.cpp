@@ -457,10 +457,13 @@ void GroupMonitor::timed_out(int awaited) {
   }
 }
 
+// A store that has failed one request may still take the next, such as one made of callbacks: so
+// the peers that wait for this rank are told.
 void GroupMonitor::store_failed(const Error& cause) {
   const StoreTimeout bounded = store_timeout();
   shared_->failures->store_failed(cause.status());
   check_running();
+  shared_->failures->leave_group(key_);
   fail_for_good(error(cause.status(), -1, cause.what()));
 }
 
