@@ -143,6 +143,19 @@ void check_replaceable(const std::string& path) {
   if (::stat(path.c_str(), &status) == 0) check_regular_file(path, status.st_mode);
 }
 
+namespace {
+
+// A file that its owner has kept from others, or has shared with them, stays so when it is written
+// over. That of another user has permissions for its owner, who would lose them: this one gives its
+// own. A file system without permissions takes none.
+void keep_permissions(const std::string& path, int fd) noexcept {
+  struct stat old = {};
+  if (::stat(path.c_str(), &old) != 0 || old.st_uid != ::geteuid()) return;
+  static_cast<void>(::fchmod(fd, old.st_mode & 0777U));
+}
+
+}  // namespace
+
 AtomicFile::AtomicFile(const std::string& path, Checksum* checksum)
     : path_(path), checksum_(checksum) {
   check_replaceable(path);
@@ -154,9 +167,9 @@ AtomicFile::AtomicFile(const std::string& path, Checksum* checksum)
   remove_abandoned(directory_, temporary_stem(name));
   // Not mkostemp: it gives no access to others, while a checkpoint is a file like any other.
   fd_ = above_stdio(::open(directory_.c_str(), O_WRONLY | O_TMPFILE | O_CLOEXEC, 0666));
-  if (fd_ >= 0 && ::access(link_of(fd_).c_str(), F_OK) == 0) return;
-  if (fd_ >= 0) ::close(std::exchange(fd_, -1));
-  create_named();
+  if (fd_ >= 0 && ::access(link_of(fd_).c_str(), F_OK) != 0) ::close(std::exchange(fd_, -1));
+  if (fd_ < 0) create_named();
+  keep_permissions(path, fd_);
 }
 
 std::string AtomicFile::next_name() const {

@@ -84,6 +84,37 @@ void replaces(void**) {
   assert_true(names_in(dir.path()) == Names{"model"});
 }
 
+// A file that takes the place of another has its permissions, from its first byte on.
+void permissions(void**) {
+  const nxd_test::TempDir dir;
+  const std::string path = dir.path() + "/model", other = dir.path() + "/link";
+  const auto mode_of = [](const std::string& file) {
+    struct stat status = {};
+    assert_int_equal(::stat(file.c_str(), &status), 0);
+    return status.st_mode & 07777;
+  };
+  const mode_t mask = ::umask(022);
+  for (const mode_t mode : {0600U, 0664U, 0400U, 0777U}) {
+    put(path, "old");
+    assert_int_equal(::chmod(path.c_str(), mode), 0);
+    nxd::AtomicFile file(path);
+    file.write("new", 3);
+    for (const std::string& name : names_in(dir.path())) {
+      assert_int_equal(mode_of(dir.path() + "/" + name), mode);
+    }
+    file.commit();
+    assert_int_equal(mode_of(path), mode);
+    assert_string_equal(nxd::read_text(path, 100).c_str(), "new");
+    assert_int_equal(::chmod(path.c_str(), 0600), 0);
+  }
+  // That of the file that a link leads to.
+  assert_int_equal(::symlink(path.c_str(), other.c_str()), 0);
+  write_whole(other, "beside");
+  assert_int_equal(mode_of(other), 0600);
+  assert_int_equal(::unlink(other.c_str()), 0);
+  ::umask(mask);
+}
+
 // A process that is killed in the middle.
 void killed_writer(void**) {
   const nxd_test::TempDir dir;
@@ -231,6 +262,7 @@ void replaces_links(void**) {
 int main() {
   const CMUnitTest tests[] = {
       cmocka_unit_test(replaces),
+      cmocka_unit_test(permissions),
       cmocka_unit_test(killed_writer),
       cmocka_unit_test(abandoned_files),
       cmocka_unit_test(refuses_other_kinds),
