@@ -17,12 +17,12 @@ static _Thread_local int is_inside;
 
 /* The callbacks pass everything on to a local store, but for one that this thread has fail. */
 static atomic_int calls;
-static _Thread_local int fails_next;
+static _Thread_local int fails_in; /* so many requests: 1 is the next */
 
 static int fails(void) {
   NXD_TEST_CHECK(is_inside);
   atomic_fetch_add(&calls, 1);
-  return fails_next-- > 0;
+  return fails_in > 0 && --fails_in == 0;
 }
 
 static nxd_status_t set(const char* key, const uint8_t* value, size_t size, void* store) {
@@ -195,12 +195,30 @@ static void by_failing(nxd_context_t* ctx, int rank, int size) {
   nxd_error_info_t info = {.struct_size = sizeof info};
   const int is_failing = rank == size - 1;
   NXD_TEST_OK(nxd_parallel_get_group(ctx, NXD_AXIS_TENSOR, &group));
-  fails_next = is_failing;
+  fails_in = is_failing;
   NXD_TEST_REFUSED(INSIDE(nxd_all_reduce(group, &value, &value, 1, NXD_DTYPE_I32, NXD_REDUCE_SUM)),
                    is_failing ? NXD_ERROR_USER : NXD_ERROR_PEER_LOST,
                    is_failing ? "callback" : "left");
   NXD_TEST_OK(nxd_last_error_info(&info));
   NXD_TEST_CHECK(is_failing || info.root_rank == size - 1);
+  pthread_barrier_wait(&all_have);
+}
+
+/* The last rank comes first, so that it makes the memory of all, and cannot say where that is. */
+static void by_making(nxd_context_t* ctx, int rank, int size) {
+  nxd_group_t* group = NULL;
+  nxd_error_info_t info = {.struct_size = sizeof info};
+  NXD_TEST_OK(nxd_parallel_get_group(ctx, NXD_AXIS_TENSOR, &group));
+  if (rank == size - 1) {
+    fails_in = 2;
+    NXD_TEST_REFUSED(INSIDE(nxd_barrier(group)), NXD_ERROR_USER, "set callback");
+    pthread_barrier_wait(&all_have);
+  } else {
+    pthread_barrier_wait(&all_have);
+    NXD_TEST_REFUSED(INSIDE(nxd_barrier(group)), NXD_ERROR_PEER_LOST, "rank 2 could make no");
+    NXD_TEST_OK(nxd_last_error_info(&info));
+    NXD_TEST_CHECK(info.root_rank == size - 1);
+  }
   pthread_barrier_wait(&all_have);
 }
 
@@ -252,6 +270,7 @@ static void test_failing(void** state) {
   assert_int_equal(pthread_barrier_init(&all_have, NULL, 3), 0);
   run(3, by_failing);
   run_on("one", "two", 3, by_failing);
+  run(3, by_making);
   pthread_barrier_destroy(&all_have);
 }
 static void test_nobody(void** state) {

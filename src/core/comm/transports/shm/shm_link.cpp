@@ -8,6 +8,7 @@ namespace nxd {
 namespace {
 
 constexpr int kSleepMs = 20;
+constexpr char kNone[] = " none";  // in place of an address
 
 }  // namespace
 
@@ -109,10 +110,15 @@ SharedMemory ShmLink::create_or_open() {
   };
   const std::string key = key_ + "/memory";
   if (ask([&] { return store.add(key + "_claims", 1); }) == 1) {
-    SharedMemory memory = SharedMemory::create(ShmSegment::size_for(size()));
-    const std::string address = text(rank_, " ", memory.address().encode());
-    ask([&] { return store.set(key, address), true; });
-    return memory;
+    try {
+      SharedMemory memory = SharedMemory::create(ShmSegment::size_for(size()));
+      const std::string address = text(rank_, " ", memory.address().encode());
+      ask([&] { return store.set(key, address), true; });
+      return memory;
+    } catch (...) {
+      say_none(key);
+      throw;
+    }
   }
   for (;;) {
     const auto address = ask([&] { return store.wait(key, Deadline::after_ms(kSleepMs)); });
@@ -121,10 +127,23 @@ SharedMemory ShmLink::create_or_open() {
   }
 }
 
+// The ranks that wait for the memory do not know which one makes it.
+void ShmLink::say_none(const std::string& key) noexcept {
+  const StoreTimeout bounded(timeout_share(monitor_->timeout_ms(), 1, 8));
+  try {
+    monitor_->shared().store->set(key, text(rank_, kNone));
+  } catch (...) {
+    // They wait until the timeout.
+  }
+}
+
 SharedMemory ShmLink::open(const std::string& address) {
   const size_t space = std::min(address.find(' '), address.size());
   const auto maker = env::parse_int(address.substr(0, space));
   if (!maker || *maker < 0 || *maker >= size()) fail_unreadable(key_ + "/memory", address);
+  if (address.substr(space) == kNone) {
+    lost(static_cast<int>(*maker), "could make no shared memory");
+  }
   try {
     return SharedMemory::open(SharedMemory::Address::decode(address.substr(space)));
   } catch (const Error& e) {

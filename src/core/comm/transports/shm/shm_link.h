@@ -83,6 +83,7 @@ class ShmLink {
   SharedMemory create_or_open();
   int another_rank() const;
   SharedMemory open(const std::string& address);
+  void say_none(const std::string& key) noexcept;
   void depart() noexcept;
   [[noreturn]] void lost(int peer, const char* how, const char* why = "");
   void check_alive(int peer, const SharedCounter& counter, uint32_t target);
