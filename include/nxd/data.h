@@ -14,8 +14,8 @@ extern "C" {
 typedef int32_t nxd_token_format_t;
 enum {
   NXD_TOKEN_FORMAT_INVALID = -1,
-  NXD_TOKEN_FORMAT_DEFAULT = 0, /**< BYTES where the first path ends in .txt, UINT32 where it ends
-                                     in .u32, else UINT16 */
+  NXD_TOKEN_FORMAT_DEFAULT = 0, /**< BYTES where paths end in .txt, UINT32 where they end in
+                                     .u32, else UINT16; paths of several are rejected */
   NXD_TOKEN_FORMAT_UINT16 = 1,  /**< ids of 16 bits, little-endian */
   NXD_TOKEN_FORMAT_UINT32 = 2,  /**< ids of 32 bits, little-endian */
   NXD_TOKEN_FORMAT_BYTES = 3    /**< text: each byte is an id from 0 to 255 */

@@ -296,6 +296,10 @@ std::vector<Slip> slips(const std::string& in) {
        }},
       {"format: expected an NXD_TOKEN_FORMAT_*, got 4", argument,
        [](auto&, auto&, auto&, auto& o) { o.format = 4; }},
+      {"good.bin, ids of 2 bytes by its name, and ", argument,
+       [file](auto& paths, auto&, auto&, auto&) { paths.push_back(file("good.txt")); }},
+      {"odd.u32, of 4", argument,
+       [file](auto& paths, auto&, auto&, auto&) { paths.push_back(file("odd.u32")); }},
       {"vocab_size: expected at least 0, got -1", argument,
        [](auto&, auto&, auto&, auto& o) { o.vocab_size = -1; }},
       {"prefetch: expected 1 to 1024 batches, got 1025", argument,
@@ -350,6 +354,10 @@ void bad_loaders(nxd_context_t* ctx, int rank, int, void* user_data) {
     nxd_data_loader_destroy(open(ctx, {in + "/good.bin"}, 2, nullptr));
   }
   const std::string good = in + "/good.bin";
+  // With a format that is given names tell of none.
+  nxd_data_loader_options_t given = NXD_DATA_LOADER_OPTIONS_INIT;
+  given.format = NXD_TOKEN_FORMAT_UINT16;
+  nxd_data_loader_destroy(open(ctx, {good, in + "/good.txt"}, 2, &given));
   const char* one = good.c_str();
   nxd_data_loader_t* loader = nullptr;
   const nxd_status_t argument = NXD_ERROR_INVALID_ARGUMENT;
@@ -372,6 +380,7 @@ void test_bad_loaders(void**) {
     std::ofstream(directory.path() + "/" + name, std::ios::binary) << std::string(bytes, 'x');
   };
   write("good.bin", 40);
+  write("good.txt", 40);
   write("large.bin", 1 << 17);
   write("byte.bin", 42);
   write("longer.bin", 50);

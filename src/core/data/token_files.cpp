@@ -15,8 +15,7 @@ static_assert(std::endian::native == std::endian::little, "token files are littl
 // A sample with all its ids fits in memory, and sums of offsets fit in 64 bits.
 constexpr int64_t kLongestSequence = int64_t{1} << 40;
 
-nxd_token_format_t token_format(nxd_token_format_t given, const std::string& path) {
-  if (given != NXD_TOKEN_FORMAT_DEFAULT) return given;
+nxd_token_format_t format_of_name(const std::string& path) {
   if (path.ends_with(".txt")) return NXD_TOKEN_FORMAT_BYTES;
   return path.ends_with(".u32") ? NXD_TOKEN_FORMAT_UINT32 : NXD_TOKEN_FORMAT_UINT16;
 }
@@ -29,6 +28,20 @@ int64_t token_bytes(nxd_token_format_t format) {
   }
 }
 
+// All files have one. A file whose name tells of another would be read as ids that it does not
+// have, such as pairs of bytes of a text.
+nxd_token_format_t token_format(nxd_token_format_t given, const std::vector<std::string>& paths) {
+  if (given != NXD_TOKEN_FORMAT_DEFAULT) return given;
+  const nxd_token_format_t first = format_of_name(paths.front());
+  for (const std::string& path : paths) {
+    const nxd_token_format_t format = format_of_name(path);
+    check_argument(format == first, "paths: expected names of one format, or options.format, got ",
+                   paths.front(), ", ids of ", token_bytes(first), " bytes by its name, and ", path,
+                   ", of ", token_bytes(format));
+  }
+  return first;
+}
+
 TokenFiles::Options checked(TokenFiles::Options o, const std::vector<std::string>& paths) {
   check_argument(!paths.empty(), "num_paths: expected at least 1, got 0");
   check_argument(o.format >= NXD_TOKEN_FORMAT_DEFAULT && o.format <= NXD_TOKEN_FORMAT_BYTES,
@@ -36,7 +49,7 @@ TokenFiles::Options checked(TokenFiles::Options o, const std::vector<std::string
   check_argument(o.sequence_length >= 1 && o.sequence_length <= kLongestSequence,
                  "sequence_length: expected 1 to 2^40, got ", o.sequence_length);
   check_argument(o.vocab_size >= 0, "vocab_size: expected at least 0, got ", o.vocab_size);
-  o.format = token_format(o.format, paths.front());
+  o.format = token_format(o.format, paths);
   return o;
 }
 

@@ -13,7 +13,8 @@ class TokenFormat(IntEnum):
     """The elements of token files, which have no header."""
 
     INVALID = -1
-    # BYTES where the first path ends in .txt, UINT32 where it ends in .u32, else UINT16
+    # BYTES where paths end in .txt, UINT32 where they end in .u32, else UINT16; paths of several
+    # are rejected
     DEFAULT = 0
     # ids of 16 bits, little-endian
     UINT16 = 1

@@ -10,7 +10,7 @@ pub struct nxd_token_format_t(pub i32);
 
 impl nxd_token_format_t {
     pub const INVALID: Self = Self(-1);
-    /// BYTES where the first path ends in .txt, UINT32 where it ends in .u32, else UINT16
+    /// BYTES where paths end in .txt, UINT32 where they end in .u32, else UINT16; paths of several are rejected
     pub const DEFAULT: Self = Self(0);
     /// ids of 16 bits, little-endian
     pub const UINT16: Self = Self(1);
