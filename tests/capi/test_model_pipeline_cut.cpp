@@ -111,7 +111,7 @@ nxd_status_t call_inner(nxd_module_t* self, const Handles& inputs, nxd_tensor_t*
 
 // The part keeps the whole model, and switches its mode: one below the other has no end.
 void parts_below_their_model(void**) {
-  on_pipeline_ranks({2, 1, 1}, [](nxd_context_t* ctx, int) {
+  on_pipeline_ranks({1, 2, 1}, [](nxd_context_t* ctx, int) {
     Module model =
         callback_module(ctx, "Outer",
                         [](nxd_module_t* self, const Handles& inputs, nxd_tensor_t** outputs,
