@@ -161,7 +161,8 @@ void run_backward_from(const std::vector<torch::autograd::Edge>& edges,
 
 std::vector<at::Tensor> run_gradients(const std::vector<at::Tensor>& outputs,
                                       const std::vector<at::Tensor>& grads,
-                                      const std::vector<at::Tensor>& inputs, bool retain_graph) {
+                                      const std::vector<at::Tensor>& inputs, bool retain_graph,
+                                      bool create_graph) {
   const std::vector<at::Tensor> given = checked_grads(outputs, grads);
   check_argument(!inputs.empty(), "num_inputs: expected at least 1, got 0");
   for (size_t i = 0; i < inputs.size(); ++i) {
@@ -180,9 +181,9 @@ std::vector<at::Tensor> run_gradients(const std::vector<at::Tensor>& outputs,
   const PassOnThisThread pass;
   const OwnProducts own_products;
   std::vector<at::Tensor> found =
-      engine_for(outputs).execute(edges_of(outputs), given, retain_graph, /*create_graph=*/false,
+      engine_for(outputs).execute(edges_of(outputs), given, retain_graph, create_graph,
                                   /*accumulate_grad=*/false, edges_of(in_graph));
-  const at::NoGradGuard no_grad;
+  const at::AutoGradMode recorded(create_graph);
   for (size_t k = 0; k < found.size(); ++k) {
     at::Tensor& grad = found[k];
     if (grad.defined() && (grad.use_count() > 1 || is_shared(grad))) grad = grad.clone();

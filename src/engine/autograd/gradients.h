@@ -20,9 +20,11 @@ void run_backward_from(const std::vector<torch::autograd::Edge>& edges,
                        const std::vector<at::Tensor>& grads);
 
 // Gradients of the outputs with respect to the inputs; undefined where an input has no influence.
+// With create_graph the pass is recorded, so that they can be differentiated in turn.
 std::vector<at::Tensor> run_gradients(const std::vector<at::Tensor>& outputs,
                                       const std::vector<at::Tensor>& grads,
-                                      const std::vector<at::Tensor>& inputs, bool retain_graph);
+                                      const std::vector<at::Tensor>& inputs, bool retain_graph,
+                                      bool create_graph = false);
 
 // True if the tensor is a leaf to whose gradient the pass under way adds. Not where the pass hands
 // gradients out instead, or where a hook looks at them on their way.

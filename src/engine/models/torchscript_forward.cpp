@@ -16,6 +16,7 @@
 #include <utility>
 
 #include "engine/device/device_tensor.h"
+#include "engine/models/torchscript_gradients.h"
 #include "engine/models/torchscript_host_data.h"
 #include "engine/models/torchscript_nodes.h"
 #include "engine/models/torchscript_recurrence.h"
@@ -548,6 +549,7 @@ TorchscriptForward::TorchscriptForward(const jit::Module& script) {
     make_host_tensors(*graph);
     check_reads_as_lists(*graph);
     make_gradients_dense(*graph);
+    compute_gradients_here(*graph);
   }
   find_modes();
   code_ = jit::Code(graph_, "forward");

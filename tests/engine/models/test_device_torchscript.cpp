@@ -237,6 +237,45 @@ void evaluated(void**) {
   });
 }
 
+// The norm of a gradient, which the code asks for, and what it takes its inputs from.
+jit::Module penalty() {
+  jit::Module made("__torch__.Penalty");
+  made.register_module("first", linear("First", 6, 8, at::kFloat));
+  made.register_module("last", linear("Last", 8, 1, at::kFloat));
+  made.define(R"(
+    def forward(self, x: Tensor) -> Tensor:
+      z = torch.requires_grad_(x * 2.0, True)
+      y = self.last.forward(torch.tanh(self.first.forward(z)))
+      grad = torch.autograd.grad([torch.sum(y)], [z], None, None, True)[0]
+      if grad is None:
+        return torch.mean(y)
+      return torch.mean(torch.pow(torch.norm(grad, 2, 1) - 1.0, 2)) + torch.mean(y)
+  )");
+  return made;
+}
+
+void gradients_of_gradients(void**) {
+  const File file(penalty());
+  on_ranks<int>(Layout{1}, 3, [&](nxd_context_t* ctx) {
+    std::vector<double> losses;
+    std::vector<Named> gradients;
+    for (const nxd_device_t device : {NXD_DEVICE_CPU, NXD_DEVICE_XLA}) {
+      const Module model = load(ctx, file.path);
+      NXD_TEST_OK(nxd_move_model_to_device(model.get(), device));
+      const Tensor x = batch(1, device);
+      nxd_tensor_t *inputs[] = {x.get()}, *out = nullptr;
+      if (!NXD_TEST_OK(nxd_module_forward(model.get(), inputs, 1, &out, 1))) return 0;
+      const Tensor loss(out);
+      NXD_TEST_OK(nxd_backward(&out, nullptr, 1, 0));
+      losses.push_back(item(out));
+      gradients.push_back(whole_gradients(model.get()));
+    }
+    check_loss("penalty", losses[1], losses[0], 1e-5);
+    check_named("gradients", gradients[1], gradients[0], 1e-5);
+    return 0;
+  });
+}
+
 // A batch norm that counts nothing, called by both of two stages.
 jit::Module norm_of_two_stages() {
   jit::Module made("__torch__.Shared"), norm("__torch__.Norm");
@@ -286,7 +325,7 @@ int main() {
   if (const int skipped = nxd_test_set_pjrt_plugin()) return skipped;
   if (!getenv("NXD_XLA_BACKEND")) setenv("NXD_XLA_BACKEND", "replay", 1);
   const CMUnitTest tests[] = {cmocka_unit_test(as_on_the_cpu), cmocka_unit_test(there_and_back),
-                              cmocka_unit_test(evaluated),
+                              cmocka_unit_test(evaluated), cmocka_unit_test(gradients_of_gradients),
                               cmocka_unit_test(statistics_of_two_stages)};
   return cmocka_run_group_tests(tests, nullptr, nullptr);
 }
