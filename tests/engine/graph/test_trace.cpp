@@ -104,19 +104,19 @@ input_0: i64[2, 8] = input 0
 input_1: i64[2, 8] = input 1
 model_embed_tokens: f32[2, 8, 64] grad = module model.embed_tokens(input_0) : ParallelEmbedding  # in model
 model_layers_0_input_layernorm_weight: f32[64] grad = parameter model.layers.0.input_layernorm.weight
-add_rms_norm: f32[2, 8, 64] grad, add_rms_norm_1: f32[2, 8, 64] grad = function add_rms_norm(model_embed_tokens, none, model_layers_0_input_layernorm_weight)  # in model.layers.0
-model_layers_0_self_attn: f32[2, 8, 64] grad = module model.layers.0.self_attn(add_rms_norm_1, none) : Attention  # in model.layers.0
+rms_norm_and_input: f32[2, 8, 64] grad, rms_norm_and_input_1: f32[2, 8, 64] grad = function rms_norm_and_input(model_embed_tokens, model_layers_0_input_layernorm_weight)  # in model.layers.0
+model_layers_0_self_attn: f32[2, 8, 64] grad = module model.layers.0.self_attn(rms_norm_and_input_1, none) : Attention  # in model.layers.0
 model_layers_0_post_attention_layernorm_weight: f32[64] grad = parameter model.layers.0.post_attention_layernorm.weight
-add_rms_norm_2: f32[2, 8, 64] grad, add_rms_norm_3: f32[2, 8, 64] grad = function add_rms_norm(model_layers_0_self_attn, add_rms_norm, model_layers_0_post_attention_layernorm_weight)  # in model.layers.0
-model_layers_0_mlp: f32[2, 8, 64] grad = module model.layers.0.mlp(add_rms_norm_3) : GatedMLP  # in model.layers.0
+add_rms_norm: f32[2, 8, 64] grad, add_rms_norm_1: f32[2, 8, 64] grad = function add_rms_norm(model_layers_0_self_attn, rms_norm_and_input, model_layers_0_post_attention_layernorm_weight)  # in model.layers.0
+model_layers_0_mlp: f32[2, 8, 64] grad = module model.layers.0.mlp(add_rms_norm_1) : GatedMLP  # in model.layers.0
 model_norm_weight: f32[64] grad = parameter model.norm.weight
-add_rms_norm_4: f32[2, 8, 64] grad, add_rms_norm_5: f32[2, 8, 64] grad = function add_rms_norm(model_layers_0_mlp, add_rms_norm_2, model_norm_weight)  # in model
+add_rms_norm_2: f32[2, 8, 64] grad, add_rms_norm_3: f32[2, 8, 64] grad = function add_rms_norm(model_layers_0_mlp, add_rms_norm, model_norm_weight)  # in model
 full_like: i64[2, 8] = aten::full_like(input_1, -100, None, None, None, None, None)
 narrow: i64[2, 7] = aten::narrow(full_like, 1, 0, 7)
 narrow_1: i64[2, 7] = aten::narrow(input_1, 1, 1, 7)
 copy: i64[2, 7] = aten::copy_(narrow, narrow_1, False) writes
 lm_head_weight: f32[128, 64] grad = parameter lm_head.weight
-linear_cross_entropy: f32[] grad = function linear_cross_entropy(add_rms_norm_5, lm_head_weight, none, full_like)
+linear_cross_entropy: f32[] grad = function linear_cross_entropy(add_rms_norm_3, lm_head_weight, none, full_like)
 outputs: linear_cross_entropy
 )";
 
