@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any
+from numbers import Real
+from typing import Any, cast
 
 from nxd import _arrays, _dlpack
 from nxd._handle import EngineHandle, fill, get, integers, to_enum
@@ -183,7 +184,7 @@ class Tensor(EngineHandle):
         from nxd.autograd import backward
         backward([self], [grad], retain_graph)
 
-    # Arithmetic, by operators of ATen.
+    # Arithmetic and comparisons, by operators of ATen.
 
     def _with(self, name: str, other: Tensor | float) -> Tensor:
         from nxd.ops import call
@@ -209,6 +210,32 @@ class Tensor(EngineHandle):
     def __neg__(self) -> Tensor:
         from nxd.ops import call
         return call("neg", "", self)
+
+    def _compared(self, name: str, other: object) -> Tensor:
+        if not isinstance(other, (Tensor, Real)):
+            return NotImplemented  # which Python answers itself: equal to no other object
+        return self._with(name, cast("Tensor | float", other))
+
+    def __eq__(self, other: object) -> Tensor:  # type: ignore[override]
+        return self._compared("eq", other)
+
+    def __ne__(self, other: object) -> Tensor:  # type: ignore[override]
+        return self._compared("ne", other)
+
+    def __lt__(self, other: Tensor | float) -> Tensor:
+        return self._compared("lt", other)
+
+    def __le__(self, other: Tensor | float) -> Tensor:
+        return self._compared("le", other)
+
+    def __gt__(self, other: Tensor | float) -> Tensor:
+        return self._compared("gt", other)
+
+    def __ge__(self, other: Tensor | float) -> Tensor:
+        return self._compared("ge", other)
+
+    # A key of a dict is the handle.
+    __hash__ = EngineHandle.__hash__
 
     def __matmul__(self, other: Tensor) -> Tensor:
         from nxd.ops import call

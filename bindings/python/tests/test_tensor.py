@@ -32,6 +32,20 @@ class Dlpack(unittest.TestCase):
         self.assertEqual(view.tolist(), [[0, 1, 2], [3, 4, 50]])  # numpy keeps the memory
         self.assertEqual(writable[1, 2], 50)
 
+    def test_comparisons_are_of_elements(self):
+        x, y = (nxd.tensor(np.array(v, "f4")) for v in ([1, 2, 3], [3, 2, 1]))
+        for compared, expected in ((x == y, [0, 1, 0]), (x != y, [1, 0, 1]), (x < y, [1, 0, 0]),
+                                   (x <= 2, [1, 1, 0]), (2 < x, [0, 0, 1]), (x >= y, [0, 1, 1]),
+                                   (x == np.float32(2), [0, 1, 0])):
+            self.assertEqual(compared.dtype, nxd.DType.BOOL)
+            self.assertEqual(compared.numpy().tolist(), [bool(e) for e in expected])
+        self.assertIs(x == None, False)  # noqa: E711
+        self.assertIs(x != "x", True)
+        self.assertTrue(nxd.tensor(np.ones((), "f4")) == 1)
+        self.assertEqual({x: "x", y: "y"}[y], "y")  # by handle
+        with self.assertRaises(TypeError):
+            x < None  # noqa: B015
+
     def test_functions_of_numpy_take_tensors(self):
         tensor = nxd.tensor(np.arange(6, dtype="f4").reshape(2, 3))
         self.assertEqual((np.mean(tensor), np.asarray(tensor).shape), (2.5, (2, 3)))
