@@ -161,6 +161,10 @@ struct FusedAttention : torch::autograd::Function<FusedAttention> {
   }
 
   static variable_list backward(AutogradContext* ctx, const variable_list& grads) {
+    if (at::GradMode::is_enabled()) {  // kernels give what would count as constants
+      fail(NXD_ERROR_UNSUPPORTED, AttentionForward::kName,
+           ": its gradient cannot be differentiated again (create_graph)");
+    }
     const auto record =
         c10::static_intrusive_pointer_cast<AttentionRecord>(ctx->saved_data["record"].toCapsule());
     const variable_list saved = ctx->get_saved_variables();

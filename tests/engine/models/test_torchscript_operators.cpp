@@ -415,6 +415,41 @@ void sparse_embedding_in_a_task(void**) {
   check_forked(part);
 }
 
+// The library's own backward passes are not recorded: what is differentiated again would have no
+// gradient of them.
+void gradients_of_kernels(void**) {
+  jit::Module made("__torch__.Penalty");
+  made.register_parameter("scale", numbers({6}, 1, at::kFloat).requires_grad_(), false);
+  made.define(R"(
+    def forward(self, x: Tensor, again: bool) -> Tensor:
+      q = torch.view(x * self.scale, [1, 1, -1, 6])
+      y = torch.sum(torch.sin(torch.scaled_dot_product_attention(q, q, q)))
+      grad = torch.autograd.grad([y], [q], None, True, again)[0]
+      if grad is None:
+        return y
+      return torch.sum(torch.pow(grad, 2)) + y
+  )");
+  const File file(made);
+  on_ranks<int>(Layout{1}, 3, [&](nxd_context_t* ctx) {
+    const Module model = load(ctx, file.path);
+    const Tensor x = rows(0, 4, NXD_DTYPE_F32);
+    for (const bool again : {false, true}) {
+      nxd_tensor_t *flag = nullptr, *out = nullptr;
+      NXD_TEST_OK(nxd_tensor_from_data(&again, 1, nullptr, 0, NXD_DTYPE_BOOL, &flag));
+      const Tensor own(flag);
+      nxd_tensor_t* inputs[] = {x.get(), flag};
+      const nxd_status_t status = nxd_module_forward(model.get(), inputs, 2, &out, 1);
+      const Tensor loss(out);
+      if (again) {
+        NXD_TEST_REFUSED(status, NXD_ERROR_INVALID_ARGUMENT, "cannot be differentiated again");
+      } else {
+        NXD_TEST_OK(status);
+      }
+    }
+    return 0;
+  });
+}
+
 void bad_calls(void**) {
   Case c = kCases[0];
   const File both(module_of(c, at::kFloat, "mask, 0.0, True"));
@@ -457,6 +492,7 @@ int main() {
       cmocka_unit_test(in_any_layout),
       cmocka_unit_test(rms_norm),
       cmocka_unit_test(as_written_under_casts),
+      cmocka_unit_test(gradients_of_kernels),
       cmocka_unit_test(bad_calls),
       cmocka_unit_test(attention_in_a_task),
       cmocka_unit_test(sparse_embedding_in_a_task),
