@@ -90,10 +90,10 @@ NXD_API nxd_status_t nxd_backward(nxd_tensor_t* const* outputs, nxd_tensor_t* co
                                   size_t num_outputs, int32_t retain_graph);
 
 /** [collective: the groups of the layers in the graph] Gradients of outputs with respect to some
- *  inputs, each in memory of its own, without touching any leaf's gradient.
+ *  inputs, each in memory of its own; no leaf's gradient is touched. They are constants, through
+ *  which nothing is differentiated. NULL stands for an input that the outputs do not depend on.
  *
- *  @param[out] out_grads  room for num_inputs handles, which the caller destroys; NULL where an
- *                         input does not influence the outputs.
+ *  @param[out] out_grads  room for num_inputs handles, which the caller destroys.
  *  @since 0.1 */
 NXD_API nxd_status_t nxd_grad(nxd_tensor_t* const* outputs, nxd_tensor_t* const* grads,
                               size_t num_outputs, nxd_tensor_t* const* inputs, size_t num_inputs,

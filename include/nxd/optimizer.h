@@ -126,9 +126,9 @@ typedef struct nxd_update {
   int64_t step; /**< of this parameter, 1 for its first update */
 } nxd_update_t;
 
-/** An update rule of the caller's own. A call that fails leaves param and states as they were, so
- * that parameters are OLD after the first of a step, and PARTIAL after a later one. Where peers of
- * ZeRO-1 store their parts in this rank's memory, they are PARTIAL after any. */
+/** An update rule of the caller's own. It calls nothing of its optimizer's. One that fails leaves
+ * param and states as they were: parameters are OLD after a step's first call, PARTIAL after a
+ * later one, and after any where peers of ZeRO-1 store their parts in this rank's memory. */
 typedef nxd_status_t (*nxd_update_fn)(const nxd_update_t* update, void* user_data);
 
 /** Options of nxd_optimizer_create_custom. */

@@ -183,8 +183,10 @@ func Backward(outputs **raw.Tensor, grads **raw.Tensor, numOutputs int, retainGr
 	return raw.TakeError(unsafe.Pointer(C.nxdgo_backward((**C.nxd_tensor_t)(unsafe.Pointer(outputs)), (**C.nxd_tensor_t)(unsafe.Pointer(grads)), C.size_t(numOutputs), C.int32_t(retainGraph))))
 }
 
-// Grad is nxd_grad. Gradients of outputs with respect to some inputs, each in memory of its own,
-// without touching any leaf's gradient. [collective: the groups of the layers in the graph]
+// Grad is nxd_grad. Gradients of outputs with respect to some inputs, each in memory of its own; no
+// leaf's gradient is touched. They are constants, through which nothing is differentiated. NULL
+// stands for an input that the outputs do not depend on. [collective: the groups of the layers in
+// the graph]
 func Grad(outputs **raw.Tensor, grads **raw.Tensor, numOutputs int, inputs **raw.Tensor, numInputs int, retainGraph int32, outGrads **raw.Tensor) error {
 	return raw.TakeError(unsafe.Pointer(C.nxdgo_grad((**C.nxd_tensor_t)(unsafe.Pointer(outputs)), (**C.nxd_tensor_t)(unsafe.Pointer(grads)), C.size_t(numOutputs), (**C.nxd_tensor_t)(unsafe.Pointer(inputs)), C.size_t(numInputs), C.int32_t(retainGraph), (**C.nxd_tensor_t)(unsafe.Pointer(outGrads)))))
 }

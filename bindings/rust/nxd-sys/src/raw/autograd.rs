@@ -133,10 +133,10 @@ extern "C" {
     pub fn nxd_backward(outputs: *const *mut nxd_tensor_t, grads: *const *mut nxd_tensor_t, num_outputs: usize, retain_graph: i32) -> nxd_status_t;
 
     /// [collective: the groups of the layers in the graph] Gradients of outputs with respect to some
-    /// inputs, each in memory of its own, without touching any leaf's gradient.
+    /// inputs, each in memory of its own; no leaf's gradient is touched. They are constants, through
+    /// which nothing is differentiated. NULL stands for an input that the outputs do not depend on.
     ///
-    /// @param[out] out_grads  room for num_inputs handles, which the caller destroys; NULL where an
-    /// input does not influence the outputs.
+    /// @param[out] out_grads  room for num_inputs handles, which the caller destroys.
     /// @since 0.1
     pub fn nxd_grad(outputs: *const *mut nxd_tensor_t, grads: *const *mut nxd_tensor_t, num_outputs: usize, inputs: *const *mut nxd_tensor_t, num_inputs: usize, retain_graph: i32, out_grads: *mut *mut nxd_tensor_t) -> nxd_status_t;
 

@@ -144,9 +144,9 @@ pub struct nxd_optimizer_t {
     _one_thread: PhantomData<(*mut u8, PhantomPinned)>,
 }
 
-/// An update rule of the caller's own. A call that fails leaves param and states as they were, so
-/// that parameters are OLD after the first of a step, and PARTIAL after a later one. Where peers of
-/// ZeRO-1 store their parts in this rank's memory, they are PARTIAL after any.
+/// An update rule of the caller's own. It calls nothing of its optimizer's. One that fails leaves
+/// param and states as they were: parameters are OLD after a step's first call, PARTIAL after a
+/// later one, and after any where peers of ZeRO-1 store their parts in this rank's memory.
 pub type nxd_update_fn = Option<
     unsafe extern "C" fn(update: *const nxd_update_t, user_data: *mut c_void) -> nxd_status_t,
 >;
