@@ -2,6 +2,9 @@
 
 #include <c10/core/ScalarType.h>
 
+#include <optional>
+
+#include "core/base/dtype.h"
 #include "core/base/error.h"
 
 namespace nxd {
@@ -24,7 +27,7 @@ inline at::ScalarType to_scalar_type(nxd_dtype_t dtype) {
   }
 }
 
-inline nxd_dtype_t to_nxd_dtype(at::ScalarType type) {
+inline std::optional<nxd_dtype_t> find_nxd_dtype(at::ScalarType type) {
   switch (type) {
     case at::kFloat: return NXD_DTYPE_F32;
     case at::kDouble: return NXD_DTYPE_F64;
@@ -36,10 +39,19 @@ inline nxd_dtype_t to_nxd_dtype(at::ScalarType type) {
     case at::kChar: return NXD_DTYPE_I8;
     case at::kShort: return NXD_DTYPE_I16;
     case at::kBool: return NXD_DTYPE_BOOL;
-    default:
-      fail(NXD_ERROR_UNSUPPORTED, "the tensor's dtype ", c10::toString(type),
-           " has no NXD_DTYPE_*");
+    default: return std::nullopt;
   }
+}
+
+inline nxd_dtype_t to_nxd_dtype(at::ScalarType type) {
+  if (const auto dtype = find_nxd_dtype(type)) return *dtype;
+  fail(NXD_ERROR_UNSUPPORTED, "the tensor's dtype ", c10::toString(type), " has no NXD_DTYPE_*");
+}
+
+// For messages: "f32" and the like, or libtorch's word for a dtype that nxd.h does not have.
+inline const char* dtype_text(at::ScalarType type) {
+  const auto dtype = find_nxd_dtype(type);
+  return dtype ? dtype_name(*dtype) : c10::toString(type);
 }
 
 }  // namespace nxd

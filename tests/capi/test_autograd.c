@@ -291,12 +291,12 @@ static void wrong_leaves_and_gradients_are_refused(void** state) {
   assert_null(out);
   REFUSED(nxd_tensor_set_grad(y, x), order, "leaf");
   REFUSED(nxd_tensor_set_grad(x, longer), bad, "shape [2]");
-  REFUSED(nxd_tensor_set_grad(x, doubles), bad, "dtype Float");
+  REFUSED(nxd_tensor_set_grad(x, doubles), bad, "dtype f32");
   REFUSED(nxd_tensor_set_grad(x, x), bad, "itself");
   REFUSED(nxd_tensor_set_grad(x, y), bad, "nxd_tensor_detach");
   REFUSED(nxd_backward(&y, NULL, 1, 0), bad, "one element");
   REFUSED(nxd_backward(&y, &longer, 1, 0), bad, "grads[0]: expected the shape [2]");
-  REFUSED(nxd_backward(&y, &doubles, 1, 0), bad, "grads[0]: expected the dtype Float");
+  REFUSED(nxd_backward(&y, &doubles, 1, 0), bad, "grads[0]: expected the dtype f32");
   REFUSED(nxd_backward(&longer, NULL, 1, 0), bad, "outputs[0]");
   REFUSED(nxd_backward(&y, NULL, 0, 0), bad, "num_outputs");
   REFUSED(nxd_grad(&y, &longer, 1, &x, 1, 0, &out), bad, "grads[0]");

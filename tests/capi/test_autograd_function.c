@@ -300,7 +300,7 @@ static void failures_of_callbacks_come_out_unchanged(void** state) {
   s.wrong_shape = 0;
   s.wrong_dtype = 1;
   REFUSED(nxd_backward(&y, &g, 1, 0), NXD_ERROR_INVALID_ARGUMENT,
-          "grad_inputs[1]: expected the dtype Double");
+          "grad_inputs[1]: expected the dtype f64");
   nxd_tensor_destroy(y);
   nxd_tensor_destroy(g);
   nxd_tensor_destroy(in[0]);

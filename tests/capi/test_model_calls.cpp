@@ -170,7 +170,7 @@ void bad_inputs(void**) {
       refused_forward(model.get(), {ids.get(), too_large.get()}, 1, "labels");
       refused_forward(model.get(), {ids.get(), nullptr, flat.get()}, 1, "mask");
       refused_forward(model.get(), {ids.get(), nullptr, floats.get()}, 1,
-                      "key mask: expected integers or booleans, got Float");
+                      "key mask: expected integers or booleans, got f32");
       if (sequence_parallel) {
         // Such a sequence is padded, but not to another one's mask.
         const Tensor odd = make_i64(std::vector<int64_t>(31, 1), {1, 31});
@@ -228,7 +228,7 @@ void flat_ids_of_a_body(void**) {
       NXD_TEST_OK(nxd_module_find_module(model.get(), path, &body));
       const Tensor flat = make_i64({1, 2, 3, 4}, {4});
       refused_forward(body, {flat.get()}, 1,
-                      "ids: expected [batch, sequence] of dtype i64, got Long of shape [4]");
+                      "ids: expected [batch, sequence] of dtype i64, got i64 of shape [4]");
       return 0;
     });
   }

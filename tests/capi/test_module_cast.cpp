@@ -113,7 +113,7 @@ void without_parameters(void**) {
     NXD_TEST_OK(nxd_tensor_from_data(values, sizeof values, shape, 2, NXD_DTYPE_F64, &x));
     const Tensor input(x);
     NXD_TEST_REFUSED(nxd_module_forward(norm.get(), &x, 1, &y, 1), NXD_ERROR_INVALID_ARGUMENT,
-                     "expected dtype Float");
+                     "expected dtype f32");
     NXD_TEST_OK(nxd_module_cast(norm.get(), NXD_DTYPE_F64));
     NXD_TEST_OK(nxd_module_forward(norm.get(), &x, 1, &y, 1));
     const Tensor output(y);
@@ -133,8 +133,8 @@ void norms_of_another_dtype(void**) {
       nxd_module_t* norm = nullptr;
       NXD_TEST_OK(nxd_module_find_module(model.get(), name, &norm));
       const std::pair<nxd_dtype_t, const char*> casts[] = {
-          {NXD_DTYPE_BF16, "RMSNorm: input: expected dtype BFloat16, that of the weight"},
-          {NXD_DTYPE_F64, "RMSNorm: input: expected dtype Double, that of the weight"}};
+          {NXD_DTYPE_BF16, "RMSNorm: input: expected dtype bf16, that of the weight"},
+          {NXD_DTYPE_F64, "RMSNorm: input: expected dtype f64, that of the weight"}};
       for (const auto& [dtype, message] : casts) {
         NXD_TEST_OK(nxd_module_cast(norm, dtype));
         nxd_tensor_t* out = nullptr;
@@ -166,7 +166,7 @@ void norms_with_tied_weights(void**) {
       NXD_TEST_OK(nxd_tensor_create(shape, 2, NXD_DTYPE_F32, NXD_DEVICE_CPU, &x));
       const Tensor input(x);
       NXD_TEST_REFUSED(nxd_module_forward(second.get(), &x, 1, &y, 1), NXD_ERROR_INVALID_ARGUMENT,
-                       "input: expected dtype BFloat16, that of the weight, got Float");
+                       "input: expected dtype bf16, that of the weight, got f32");
       NXD_TEST_OK(nxd_module_cast(made, NXD_DTYPE_F32));
       NXD_TEST_OK(nxd_module_forward(second.get(), &x, 1, &y, 1));
       const Tensor output(y);

@@ -5,6 +5,7 @@
 #include <algorithm>
 
 #include "core/base/error.h"
+#include "engine/dtype.h"
 #include "engine/graph_node.h"
 
 namespace nxd {
@@ -91,8 +92,8 @@ void FunctionNode::check_gradient(const at::Tensor& grad, size_t index) const {
   check_argument(grad.sizes() == at::IntArrayRef(input.shape), what, ": expected the shape ",
                  at::IntArrayRef(input.shape), " of the input, got ", grad.sizes());
   const at::ScalarType type = c10::typeMetaToScalarType(input.options.dtype());
-  check_argument(grad.scalar_type() == type, what, ": expected the dtype ", type,
-                 " of the input, got ", grad.scalar_type());
+  check_argument(grad.scalar_type() == type, what, ": expected the dtype ", dtype_text(type),
+                 " of the input, got ", dtype_text(grad.scalar_type()));
   check_argument(grad.device() == input.options.device(), what, ": expected the device ",
                  input.options.device().str(), " of the input, got ", grad.device().str());
 }

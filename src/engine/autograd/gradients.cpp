@@ -11,6 +11,7 @@
 #include "engine/autograd/caller_engine.h"
 #include "engine/device/recorder.h"
 #include "engine/device/view_history.h"
+#include "engine/dtype.h"
 #include "engine/ops/autocast.h"
 #include "engine/own_products.h"
 #include "engine/tensor/call_tracer.h"
@@ -49,7 +50,8 @@ void check_like(const at::Tensor& grad, const at::Tensor& tensor, const std::str
   check_argument(grad.sizes() == tensor.sizes(), name, ": expected the shape ", tensor.sizes(),
                  " of ", what, ", got ", grad.sizes());
   check_argument(grad.scalar_type() == tensor.scalar_type(), name, ": expected the dtype ",
-                 tensor.scalar_type(), " of ", what, ", got ", grad.scalar_type());
+                 dtype_text(tensor.scalar_type()), " of ", what, ", got ",
+                 dtype_text(grad.scalar_type()));
   check_argument(grad.device() == tensor.device(), name, ": expected the device ",
                  tensor.device().str(), " of ", what, ", got ", grad.device().str());
 }
@@ -225,7 +227,8 @@ void set_requires_grad(at::Tensor& tensor, bool requires_grad) {
   check_leaf(tensor);
   check_argument(!requires_grad || at::isFloatingType(tensor.scalar_type()) ||
                      at::isComplexType(tensor.scalar_type()),
-                 "tensor: only floating-point tensors have gradients, got ", tensor.scalar_type());
+                 "tensor: only floating-point tensors have gradients, got ",
+                 dtype_text(tensor.scalar_type()));
   tensor.set_requires_grad(requires_grad);
 }
 

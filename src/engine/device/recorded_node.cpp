@@ -5,28 +5,9 @@
 
 #include "core/base/error.h"
 #include "core/base/text_stream.h"
+#include "engine/dtype.h"
 
 namespace nxd {
-namespace {
-
-const char* short_dtype(at::ScalarType type) {
-  switch (type) {
-    case at::kFloat: return "f32";
-    case at::kDouble: return "f64";
-    case at::kBFloat16: return "bf16";
-    case at::kHalf: return "f16";
-    case at::kInt: return "i32";
-    case at::kLong: return "i64";
-    case at::kByte: return "u8";
-    case at::kChar: return "i8";
-    case at::kShort: return "i16";
-    case at::kBool: return "bool";
-    default: return c10::toString(type);
-  }
-}
-
-}  // namespace
-
 // A chain of nodes is as long as the step: it is taken apart in a loop, not by recursion.
 RecordedNode::~RecordedNode() {
   c10::SmallVector<NodeResult, 16> pending(std::make_move_iterator(inputs.begin()),
@@ -42,7 +23,7 @@ RecordedNode::~RecordedNode() {
 
 std::string shape_text(const at::Tensor& tensor) {
   if (!tensor.defined()) return "none";
-  return text(short_dtype(tensor.scalar_type()), tensor.sizes());
+  return text(dtype_text(tensor.scalar_type()), tensor.sizes());
 }
 
 std::string call_text(const RecordedNode& node) {

@@ -302,8 +302,7 @@ at::Tensor key_mask(ProcessGroup& group, const at::Tensor& mask, const at::Tenso
                    "Attention", "key mask: expected shape [", batch, ", ", sequence, "], got ",
                    mask.sizes());
   check_with_group(group, at::isIntegralType(mask.scalar_type(), /*includeBool=*/true), "Attention",
-                   "key mask: expected integers or booleans, got ",
-                   c10::toString(mask.scalar_type()));
+                   "key mask: expected integers or booleans, got ", dtype_text(mask.scalar_type()));
   check_with_group(group, on_same_device(mask, queries), "Attention", "key mask: expected device ",
                    queries.device(), ", where the input is, got ", mask.device());
   return mask.ne(0).to(at::kByte).contiguous();
@@ -315,8 +314,8 @@ at::Tensor attention(const Context& context, const AttentionArgs& args, const at
   const at::Tensor q = cast_lower(queries), k = cast_lower(keys), v = cast_lower(values);
   check_argument(q.scalar_type() == k.scalar_type() && q.scalar_type() == v.scalar_type(),
                  "attention: expected queries, keys and values of one dtype, got ",
-                 c10::toString(q.scalar_type()), ", ", c10::toString(k.scalar_type()), " and ",
-                 c10::toString(v.scalar_type()));
+                 dtype_text(q.scalar_type()), ", ", dtype_text(k.scalar_type()), " and ",
+                 dtype_text(v.scalar_type()));
   if (!use_fused(context, q)) return reference_attention(args, q, k, v);
   auto record = c10::make_intrusive<AttentionRecord>();
   record->form = {args.layout, args.causal, args.window, args.scale, 1, 0, 0};

@@ -12,6 +12,7 @@
 #include "engine/ops/compute.h"
 #include "engine/ops/part_at.h"
 #include "engine/tensor/call_tracer.h"
+#include "engine/tensor/dtype_map.h"
 #include "engine/tensor/pooled_tensor.h"
 
 namespace nxd {
@@ -138,7 +139,7 @@ void check_inputs(ProcessGroup& group, const at::Tensor& logits, const at::Tenso
                    op,
                    "logits: expected a tensor of f32, f64 or bf16 whose last dimension is the "
                    "vocabulary's, got ",
-                   c10::toString(logits.scalar_type()), " of shape ", logits.sizes());
+                   dtype_text(logits.scalar_type()), " of shape ", logits.sizes());
   check_with_group(group, labels.sizes() == logits.sizes().slice(0, logits.sizes().size() - 1), op,
                    "labels: expected the shape of the logits without the last dimension, ",
                    logits.sizes(), ", got ", labels.sizes());
@@ -178,7 +179,7 @@ Hash hash_of(const LossFormula& formula) {
 LossTargets loss_targets(const GroupRef& group, const char* op, const at::Tensor& labels,
                          int64_t cols, const LossFormula& formula) {
   check_with_group(*group, labels.scalar_type() == at::kLong, op,
-                   "labels: expected dtype i64, got ", c10::toString(labels.scalar_type()));
+                   "labels: expected dtype i64, got ", dtype_text(labels.scalar_type()));
   LossTargets targets;
   const int64_t all = cols * group->size();
   const int64_t vocabulary = formula.vocab_size > 0 ? formula.vocab_size : all;

@@ -226,11 +226,11 @@ void check_inputs(const ParallelLinearPlan& plan, const at::Tensor& x, const at:
   check(weight.dim() == 2 && weight.size(0) > 0 &&
             (dtype == at::kFloat || dtype == at::kDouble || dtype == at::kBFloat16),
         text("weight: expected [vocabulary / ranks, features] of f32, f64 or bf16, got ",
-             c10::toString(dtype), " of shape ", weight.sizes()));
-  check(x.dim() >= 1 && x.size(-1) == weight.size(1) && takes_input(dtype, x.scalar_type()),
-        text("x: expected ", c10::toString(dtype), " of shape [..., ", weight.size(1),
-             "], as the weight's rows, got ", c10::toString(x.scalar_type()), " of shape ",
-             x.sizes()));
+             dtype_text(dtype), " of shape ", weight.sizes()));
+  check(
+      x.dim() >= 1 && x.size(-1) == weight.size(1) && takes_input(dtype, x.scalar_type()),
+      text("x: expected ", dtype_text(dtype), " of shape [..., ", weight.size(1),
+           "], as the weight's rows, got ", dtype_text(x.scalar_type()), " of shape ", x.sizes()));
   check(!bias.defined() || (bias.dim() == 1 && bias.size(0) == weight.size(0)),
         bias.defined() ? text("bias: expected [", weight.size(0), "], got shape ", bias.sizes())
                        : std::string());

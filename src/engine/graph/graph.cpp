@@ -13,14 +13,6 @@ namespace {
 
 using Kind = GraphNode::Kind;
 
-std::string dtype_text(at::ScalarType dtype) {
-  try {
-    return dtype_name(to_nxd_dtype(dtype));
-  } catch (const Error&) {
-    return c10::toString(dtype);  // such as a complex one
-  }
-}
-
 std::string joined(const std::vector<std::string>& parts) {
   std::string result;
   for (const std::string& part : parts) result += (result.empty() ? "" : ", ") + part;
@@ -40,7 +32,8 @@ std::vector<std::string> value_names(const Graph& graph, const std::vector<Value
 std::string type_text(const GraphValue& value) {
   std::vector<std::string> sizes;
   for (const int64_t size : value.shape) sizes.push_back(std::to_string(size));
-  return dtype_text(value.dtype) + "[" + joined(sizes) + "]" + (value.needs_grad ? " grad" : "");
+  return std::string(dtype_text(value.dtype)) + "[" + joined(sizes) + "]" +
+         (value.needs_grad ? " grad" : "");
 }
 
 // An operator's arguments as in its schema, with the names of values in their places.

@@ -14,6 +14,7 @@
 #include "engine/device/recorder.h"
 #include "engine/layers/layer_support.h"
 #include "engine/ops/compute.h"
+#include "engine/tensor/dtype_map.h"
 #include "engine/tensor/pooled_tensor.h"
 
 namespace nxd {
@@ -75,7 +76,7 @@ Module::Tensors Dropout::forward(const Tensors& inputs, size_t n_outputs) {
   check_arity(inputs, n_outputs, 1, 1, 1);
   const at::Tensor& x = inputs[0];
   check_argument(x.is_floating_point(), "Dropout: input: expected a float dtype, got ",
-                 c10::toString(x.scalar_type()));
+                 dtype_text(x.scalar_type()));
   check_argument(shard_dim_ < x.dim(), "Dropout: input: expected more than ", shard_dim_,
                  " dimensions, as shard_dim is ", shard_dim_, ", got shape ", x.sizes());
   if (!drops()) return {x};

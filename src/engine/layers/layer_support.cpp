@@ -8,6 +8,7 @@
 #include "engine/ops/autocast.h"
 #include "engine/ops/collectives.h"
 #include "engine/ops/compute.h"
+#include "engine/tensor/dtype_map.h"
 
 namespace nxd {
 
@@ -43,8 +44,8 @@ void check_features(ProcessGroup& group, const std::string& layer, const at::Ten
   check_with_group(group, fits, layer.c_str(), "input: expected ", features,
                    " features in the last dimension, got ", given);
   check_with_group(group, takes_input(dtype, x.scalar_type()), layer.c_str(),
-                   "input: expected dtype ", c10::toString(dtype), ", got ",
-                   c10::toString(x.scalar_type()));
+                   "input: expected dtype ", dtype_text(dtype), ", got ",
+                   dtype_text(x.scalar_type()));
   check_device(group, layer, x, parameter);
 }
 

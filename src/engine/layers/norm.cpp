@@ -7,6 +7,7 @@
 #include "engine/functional/norm_op.h"
 #include "engine/ops/autocast.h"
 #include "engine/ops/compute.h"
+#include "engine/tensor/dtype_map.h"
 
 namespace nxd {
 namespace {

@@ -256,8 +256,7 @@ Module::Tensors ParallelEmbedding::forward(const Tensors& inputs, size_t n_outpu
   check_arity(inputs, n_outputs, 1, 1, 1, group_.get());
   const at::Tensor table = parameter_value("weight");
   check_with_group(*group_, inputs[0].scalar_type() == at::kLong, "ParallelEmbedding",
-                   "input: expected ids of dtype i64, got ",
-                   c10::toString(inputs[0].scalar_type()));
+                   "input: expected ids of dtype i64, got ", dtype_text(inputs[0].scalar_type()));
   const at::Tensor ids = inputs[0].contiguous();
   check_device(*group_, class_name(), ids, table);
   check_ids_below(group_, "ParallelEmbedding", "input: expected ids from", ids, num_embeddings_);

@@ -7,6 +7,7 @@
 #include "core/base/hash.h"
 #include "engine/device/device_tensor.h"
 #include "engine/tensor/call_tracer.h"
+#include "engine/tensor/dtype_map.h"
 
 namespace nxd {
 
@@ -62,7 +63,7 @@ Module::Tensors RotaryEmbedding::forward(const Tensors& inputs, size_t n_outputs
   const at::Tensor& x = inputs[0];
   check_argument(x.dim() == 4 && x.size(3) == head_dim_ && x.is_floating_point(), class_name(),
                  ": input: expected floats of shape [batch, sequence, heads, ", head_dim_,
-                 "], got ", c10::toString(x.scalar_type()), " of shape ", x.sizes());
+                 "], got ", dtype_text(x.scalar_type()), " of shape ", x.sizes());
   const RotaryTables::Tables& tables = tables_.get(x.size(1), x);
   return {rotate(*context(), SequenceLayout::kBatchFirst, x, tables.cos, tables.sin)};
 }

@@ -13,6 +13,7 @@
 #include "engine/ops/collectives.h"
 #include "engine/ops/compute.h"
 #include "engine/tensor/call_tracer.h"
+#include "engine/tensor/dtype_map.h"
 
 namespace nxd {
 namespace {
@@ -304,7 +305,7 @@ void BertForPreTraining::check_inputs(const Tensors& inputs, size_t n_outputs) c
   const int64_t batch = inputs[0].size(0);
   check(next.dim() == 1 && next.size(0) == batch && next.scalar_type() == at::kLong,
         text("next_sentence_label: expected [", batch, "] of dtype i64, got ",
-             c10::toString(next.scalar_type()), " of shape ", next.sizes()));
+             dtype_text(next.scalar_type()), " of shape ", next.sizes()));
 }
 
 Module::Tensors BertForPreTraining::forward(const Tensors& inputs, size_t n_outputs) {

@@ -6,6 +6,7 @@
 #include "engine/layers/head_projection.h"
 #include "engine/layers/sequence_padding.h"
 #include "engine/ops/collectives.h"
+#include "engine/tensor/dtype_map.h"
 
 namespace nxd {
 
@@ -14,7 +15,7 @@ void check_token_ids(const Module& module, const at::Tensor& ids) {
   check_with_peers(*module.context(), name.c_str(), [&] {
     check_argument(ids.dim() == 2 && ids.scalar_type() == at::kLong, name,
                    ": ids: expected [batch, sequence] of dtype i64, got ",
-                   c10::toString(ids.scalar_type()), " of shape ", ids.sizes());
+                   dtype_text(ids.scalar_type()), " of shape ", ids.sizes());
   });
 }
 
@@ -53,7 +54,7 @@ void TokenModel::check_like_ids(const char* name, const at::Tensor& input,
   check(!input.defined() || (input.sizes() == ids.sizes() && input.scalar_type() == at::kLong),
         input.defined()
             ? text(name, ": expected dtype i64 and the shape of the ids, ", ids.sizes(), ", got ",
-                   c10::toString(input.scalar_type()), " of shape ", input.sizes())
+                   dtype_text(input.scalar_type()), " of shape ", input.sizes())
             : std::string());
 }
 

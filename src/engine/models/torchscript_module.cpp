@@ -25,6 +25,7 @@
 #include "engine/module/buffers.h"
 #include "engine/module/call_path.h"
 #include "engine/tensor/call_tracer.h"
+#include "engine/tensor/dtype_map.h"
 
 namespace nxd {
 namespace {
@@ -189,7 +190,7 @@ void TorchscriptModule::add_parameters(const LayerContext& at, Owners& owners) {
     if (value.layout() != at::kStrided ||
         (type != at::kFloat && type != at::kDouble && type != at::kBFloat16)) {
       fail(NXD_ERROR_UNSUPPORTED, "parameter ", path,
-           ": expected dense F32, F64 or BF16, the file ", "has ", c10::toString(type));
+           ": expected dense F32, F64 or BF16, the file ", "has ", dtype_text(type));
     }
     if (const auto owner = owner_of(owners, value)) {
       add_parameter(entry.name, owner);

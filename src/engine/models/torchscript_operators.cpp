@@ -16,6 +16,7 @@
 #include "engine/ops/autocast.h"
 #include "engine/ops/compute.h"
 #include "engine/tensor/call_tracer.h"
+#include "engine/tensor/dtype_map.h"
 
 namespace nxd {
 namespace {
@@ -71,7 +72,7 @@ at::Tensor drawn_factors(const ScriptSite& site, std::vector<int64_t> sizes, dou
 void check_draw(const ScriptSite& site, const ScriptDraw& draw, const at::Tensor& values) {
   const std::string& who = site.module->class_name();
   check_argument(values.is_floating_point(), who, ": random numbers: expected a float dtype, got ",
-                 c10::toString(values.scalar_type()));
+                 dtype_text(values.scalar_type()));
   switch (draw.kind) {
     case ScriptDraw::Kind::kUniform:
       check_argument(std::isfinite(draw.second - draw.first) && draw.first <= draw.second, who,

@@ -7,6 +7,7 @@
 
 #include "core/base/error.h"
 #include "engine/module/buffers.h"
+#include "engine/tensor/dtype_map.h"
 
 namespace nxd {
 
@@ -14,7 +15,7 @@ void check_buffer(const std::string& path, const at::Tensor& value) {
   const at::ScalarType type = value.scalar_type();
   if (value.layout() == at::kStrided && !at::isComplexType(type) && !at::isQIntType(type)) return;
   fail(NXD_ERROR_UNSUPPORTED, "buffer ", path, ": expected dense real numbers or booleans, ",
-       "the file has ", c10::toString(type), " of layout ", value.layout());
+       "the file has ", dtype_text(type), " of layout ", value.layout());
 }
 
 bool is_same_memory(const at::Tensor& a, const at::Tensor& b) {

@@ -13,6 +13,7 @@
 #include "core/base/dtype.h"
 #include "core/optim/step_outcome.h"
 #include "engine/device/device_tensor.h"
+#include "engine/dtype.h"
 #include "engine/tensor/dtype_map.h"
 #include "engine/tensor/pooled_tensor.h"
 
@@ -206,7 +207,7 @@ const at::Tensor& Parameter::initial_full() {
 
 at::Tensor Parameter::slice_of(const at::Tensor& full, const ShardSpec& shard) const {
   check_argument(full.is_floating_point(), "parameter ", canonical_name_,
-                 ": expected a whole of a float dtype, got ", c10::toString(full.scalar_type()));
+                 ": expected a whole of a float dtype, got ", dtype_text(full.scalar_type()));
   check_argument(full.sizes() == at::IntArrayRef(shard.shape()), "parameter ", canonical_name_,
                  ": expected the whole shape ", shape_text(shard.shape()), ", got ", full.sizes());
   if (shard.dim() < 0) return full;

@@ -3,6 +3,7 @@
 #include <ATen/ATen.h>
 
 #include "engine/autograd/gradients.h"
+#include "engine/dtype.h"
 #include "engine/tensor/call_tracer.h"
 
 namespace nxd {
@@ -32,7 +33,7 @@ void Tape::check(const Module::Tensors& grad_outputs) const {
   check_argument(grad_outputs.size() == outputs_.size(), "num_outputs: expected ", outputs_.size(),
                  ", got ", grad_outputs.size());
   const auto described = [](const at::Tensor& x) {
-    return text("shape ", x.sizes(), ", dtype ", c10::toString(x.scalar_type()), " and device ",
+    return text("shape ", x.sizes(), ", dtype ", dtype_text(x.scalar_type()), " and device ",
                 x.device().str());
   };
   for (size_t i = 0; i < outputs_.size(); ++i) {

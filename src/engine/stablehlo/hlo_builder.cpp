@@ -24,7 +24,7 @@ const char* element_type(at::ScalarType dtype) {
     case at::kLong: return "i64";
     case at::kByte: return "ui8";
     case at::kBool: return "i1";
-    default: fail(NXD_ERROR_UNSUPPORTED, "StableHLO has no dtype ", c10::toString(dtype));
+    default: fail(NXD_ERROR_UNSUPPORTED, "StableHLO has no dtype ", dtype_text(dtype));
   }
 }
 
@@ -367,8 +367,8 @@ HloValue HloBuilder::dot(const HloValue& a, const HloValue& b, int64_t batch_dim
                          int64_t contracted_of_a, int64_t contracted_of_b) {
   if (at::isIntegralType(a.dtype, /*includeBool=*/true) &&
       target_.has(PjrtQuirk::kIntegerProducts)) {
-    fail(NXD_ERROR_UNSUPPORTED, "device xla: a product of ", c10::toString(a.dtype),
-         "s: expected a dtype of floats, as the plug-in's compiler has no products of integers");
+    fail(NXD_ERROR_UNSUPPORTED, "device xla: a product of ", dtype_text(a.dtype),
+         ": expected a dtype of floats, as the plug-in's compiler has no products of integers");
   }
   HloSizes sizes;
   for (int64_t d = 0; d < a.dim(); ++d) {

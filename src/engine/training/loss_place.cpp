@@ -33,7 +33,7 @@ std::vector<size_t> outputs_at(const std::vector<std::string>& paths, const std:
 std::string output_type(const Graph& graph, ValueId output) {
   if (output == kNoValue) return "none";
   const GraphValue& value = graph.values[slot(output)];
-  return text(c10::toString(value.dtype), " ", at::IntArrayRef(value.shape));
+  return text(dtype_text(value.dtype), " ", at::IntArrayRef(value.shape));
 }
 
 bool is_scalar_output(const Graph& graph, ValueId output) {

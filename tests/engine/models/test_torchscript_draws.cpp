@@ -255,7 +255,7 @@ void bad_parameters(void**) {
       {"torch.randint(4, 2, [3]).to(x.dtype)", "expected from <= to, got 4 and 2"},
       {"torch.empty_like(x).normal_(0.0, -1.0)", "a deviation of at least 0"},
       {"torch.empty_like(x).exponential_(0.0)", "a positive rate, got 0"},
-      {"torch.zeros([3], dtype=4).bernoulli_(0.5)", "expected a float dtype, got Long"},
+      {"torch.zeros([3], dtype=4).bernoulli_(0.5)", "expected a float dtype, got i64"},
   };
   for (const auto& [code, message] : forms) {
     const File file(function("Noise", code));

@@ -319,7 +319,7 @@ void test_products_of_integers_are_rejected_for_neuron(void**) {
     emit_stablehlo(graph, {}, neuron(false));
   } catch (const Error& error) {
     status = error.status();
-    assert_true(std::string(error.what()).find("a product of Longs: expected a dtype of floats") !=
+    assert_true(std::string(error.what()).find("a product of i64: expected a dtype of floats") !=
                 std::string::npos);
   }
   assert_int_equal(status, NXD_ERROR_UNSUPPORTED);

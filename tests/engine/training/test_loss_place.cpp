@@ -321,8 +321,8 @@ void refused(void**) {
     refuse(cut_in_two("rest.all.1"),
            "which leads to 3: \"rest.all.1.aux\", \"rest.all.1.count\", \"rest.all.1.lm\"");
     refuse(cut_in_two("rest.all.1."), "got \"rest.all.1.\"");
-    refuse(cut_in_two("rest.all.0"), "expected a scalar at \"rest.all.0\", got Double [2, 6]");
-    refuse(cut_in_two("rest.all.1.count"), "expected a scalar at \"rest.all.1.count\", got Long");
+    refuse(cut_in_two("rest.all.0"), "expected a scalar at \"rest.all.0\", got f64 [2, 6]");
+    refuse(cut_in_two("rest.all.1.count"), "expected a scalar at \"rest.all.1.count\", got i64");
     refuse(cut_in_two(""), "loss_path: expected the path of an output, got \"\"");
     nxd_pp_options_t options = cut_in_two(kLoss);
     options.num_outputs = 3;
