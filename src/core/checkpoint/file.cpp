@@ -309,6 +309,12 @@ void remove_file(const std::string& path) {
   if (::unlink(path.c_str()) != 0) fail_io(path, "remove it");
 }
 
+bool is_plain_name(std::string_view name) {
+  return !name.empty() && std::none_of(name.begin(), name.end(), [](char c) {
+    return c == '/' || static_cast<unsigned char>(c) < 0x20 || c == 0x7f;
+  });
+}
+
 std::string read_text(const std::string& path, uint64_t limit) {
   const InputFile file(path);
   if (file.size() > limit) {

@@ -85,6 +85,9 @@ int synchronise_open(int fd) noexcept;
 bool is_directory(const std::string& path);
 bool file_exists(const std::string& path);
 void remove_file(const std::string& path);
+// True for a name of a file that lies beside the one that tells of it: no path, and nothing that
+// would make two lines of a message.
+bool is_plain_name(std::string_view name);
 // The whole content. CORRUPT beyond the limit, so that a wrong path cannot exhaust memory.
 std::string read_text(const std::string& path, uint64_t limit);
 

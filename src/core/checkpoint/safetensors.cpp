@@ -17,6 +17,7 @@
 #include "core/base/printable.h"
 #include "core/base/round_up.h"
 #include "core/base/utf8.h"
+#include "core/checkpoint/file.h"
 #include "core/checkpoint/float_convert.h"
 #include "core/checkpoint/share_index.h"
 
@@ -247,8 +248,7 @@ void SafetensorsReader::open_index(const std::string& directory, const std::stri
   std::map<std::string, std::vector<std::string>, std::less<>> names_of;
   map->for_each_member([&](std::string_view name, const JsonValue& file) {
     // A file of the set lies beside the index; nothing leads out of the directory.
-    if (!file.is_string() || file.string().empty() ||
-        file.string().find('/') != std::string_view::npos)
+    if (!file.is_string() || !is_plain_name(file.string()))
       fail(NXD_ERROR_CORRUPT, text_of(path, name), "expected a file name, got ", file.shown());
     const auto known = names_of.find(file.string());
     auto& names = known == names_of.end() ? names_of[std::string(file.string())] : known->second;

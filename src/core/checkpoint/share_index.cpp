@@ -9,6 +9,7 @@
 #include "core/base/json_value.h"
 #include "core/base/json_writer.h"
 #include "core/base/printable.h"
+#include "core/checkpoint/file.h"
 
 namespace nxd {
 namespace {
@@ -110,8 +111,7 @@ class ShareIndexParser {
     if (!list.is_array()) wrong("files", "an array", list);
     std::set<std::string> known;
     list.for_each([&](JsonValue entry) {
-      if (!entry.is_string() || entry.string().empty() || entry.string().front() == '.' ||
-          entry.string().find('/') != std::string_view::npos)
+      if (!entry.is_string() || !is_plain_name(entry.string()) || entry.string().front() == '.')
         wrong("files", "names of files beside it", entry);
       if (!known.emplace(entry.string()).second) wrong("files", "each file once", entry);
       out.emplace_back(entry.string());

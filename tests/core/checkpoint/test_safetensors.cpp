@@ -224,6 +224,8 @@ void test_sharded_set(void**) {
   broken(R"({"weight_map": {"a": "m-3.safetensors"}})", NXD_ERROR_IO, "m-3.safetensors");
   broken(R"({"weight_map": {"a": "../m-1.safetensors"}})", NXD_ERROR_CORRUPT, "file name");
   broken(R"({"weight_map": {"a": 3}})", NXD_ERROR_CORRUPT, "file name");
+  broken(R"({"weight_map": {"a": "m\nnxd error: b"}})", NXD_ERROR_CORRUPT,
+         "file name, got \"m\\u000a");
   broken(R"({"weight_map": []})", NXD_ERROR_CORRUPT, "weight_map");
   broken(R"({"weight_map": {"a": "m-1.safetensors\u0000.x"}})", NXD_ERROR_CORRUPT, "NUL");
   broken("{\"weight_map\": {\"a\\u001b[31m\": 3}}", NXD_ERROR_CORRUPT, "\"a\\u001b[31m\"");

@@ -394,6 +394,7 @@ void test_damage(void**) {
       {"model.safetensors.shares.json", "\"nxd-shares\"", "\"other\"", "format"},
       {"model.safetensors.shares.json", "\"version\":1", "\"version\":2", "version"},
       {"model.safetensors.shares.json", "model.share-00001", "../odel.share-001", "names of files"},
+      {"model.safetensors.shares.json", "model.share-00001", "m\\n", "names of files"},
       {"model.safetensors.shares.json", "model.share-00001", "model.share-00003", "No such file"},
       {"model.safetensors.shares.json", "model.share-00001", "model.share-00002", "each file once"},
       {"model.safetensors.shares.json", "\"norm\":{", "\"nonn\":{", "expected a part of it"},
