@@ -191,7 +191,7 @@ class Norm(Layer):
         over = [list(range(n))] * n if parallel else None
         self.w = self.weights.add("weight", self.whole(features), over=over) if has else None
         self.b = self.weights.add("bias", self.whole(features), over=over) if has and bias and self.is_layer else None
-        options = dict(dtype=program.dtype, eps=self.eps, affine=ON if has else OFF, bias=ON if bias else OFF,
+        options = dict(dtype=program.dtype, eps=self.eps, affine=ON if has else OFF, bias=OFF if self.b is None else ON,
                        sequence_parallel=int(parallel))
         self.eps = self.eps or 1e-5
         self.finish((nxd.LayerNorm if self.is_layer else nxd.RmsNorm)(program.context, features, **options),

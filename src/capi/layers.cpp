@@ -52,7 +52,8 @@ NormOptions resolve(const nxd_norm_options_t& given) {
   NormOptions out;
   if (given.eps != 0) out.eps = given.eps;
   out.affine = toggle(given.affine, out.affine, "affine");
-  out.bias = toggle(given.bias, out.bias, "bias");
+  const bool bias = toggle(given.bias, true, "bias");
+  if (given.bias != NXD_TOGGLE_DEFAULT) out.bias = bias;
   return out;
 }
 

@@ -276,6 +276,16 @@ void layer_options(nxd_context_t* ctx, int, int, void*) {
   bad(
       __LINE__, "bias", [](Makers& m) { m.norm.bias = 3; }, layer_norm);
   bad(
+      __LINE__, "bias: expected off for a norm that has none, got on",
+      [](Makers& m) { m.norm.bias = NXD_TOGGLE_ON; }, rms_norm);
+  bad(
+      __LINE__, "bias: expected off without affine, got on",
+      [](Makers& m) {
+        m.norm.affine = NXD_TOGGLE_OFF;
+        m.norm.bias = NXD_TOGGLE_ON;
+      },
+      layer_norm);
+  bad(
       __LINE__, "type", [](Makers& m) { m.rope.type = 9; }, rotary);
   bad(
       __LINE__, "type", [](Makers& m) { m.rope.type = NXD_ROPE_INVALID; }, rotary);

@@ -4,6 +4,7 @@
 
 #include <cmath>
 
+#include "engine/dtype.h"
 #include "engine/functional/norm_op.h"
 #include "engine/ops/autocast.h"
 #include "engine/ops/compute.h"
@@ -16,8 +17,8 @@ namespace {
 void check_parameter(const std::string& layer, const std::string& name, const at::Tensor& value,
                      const at::Tensor& x) {
   check_argument(takes_input(value.scalar_type(), x.scalar_type()), layer,
-                 ": input: expected dtype ", c10::toString(value.scalar_type()), ", that of the ",
-                 name, ", got ", c10::toString(x.scalar_type()));
+                 ": input: expected dtype ", dtype_text(value.scalar_type()), ", that of the ",
+                 name, ", got ", dtype_text(x.scalar_type()));
   check_argument(on_same_device(value, x), layer, ": input: expected device ", value.device(),
                  ", where the parameters are, got ", x.device());
 }
@@ -30,6 +31,9 @@ Norm::Norm(const LayerContext& at, const char* class_name, int64_t size, const N
   const GroupRef group = at.group();
   check_argument(size > 0, "size: expected a positive number, got ", size);
   check_argument(std::isfinite(eps_) && eps_ > 0, "eps: expected a positive number, got ", eps_);
+  check_argument(!options.bias.value_or(false) || (has_bias && options.affine),
+                 "bias: expected off ", has_bias ? "without affine" : "for a norm that has none",
+                 ", got on");
   note_options(eps_);
   if (!options.affine) return;
   const auto add = [&](const char* name, double start) {
@@ -38,7 +42,7 @@ Norm::Norm(const LayerContext& at, const char* class_name, int64_t size, const N
                     group, at.sequence_parallel);
   };
   add("weight", 1);
-  if (has_bias) add("bias", 0);
+  if (has_bias && options.bias.value_or(true)) add("bias", 0);
 }
 
 void Norm::check_inputs(const Tensors& inputs, size_t n_outputs) const {
@@ -48,7 +52,7 @@ void Norm::check_inputs(const Tensors& inputs, size_t n_outputs) const {
                  " features in the last dimension, got shape ", x.sizes());
   if (parameters().empty()) {
     check_argument(takes_input(dtype_, x.scalar_type()), class_name(), ": input: expected dtype ",
-                   c10::toString(dtype_), ", got ", c10::toString(x.scalar_type()));
+                   dtype_text(dtype_), ", got ", dtype_text(x.scalar_type()));
   }
   for (const auto& [name, parameter] : parameters()) {
     check_parameter(class_name(), name, parameter->tensor(), x);
@@ -58,8 +62,8 @@ void Norm::check_inputs(const Tensors& inputs, size_t n_outputs) const {
   check_argument(on_same_device(added, x), class_name(), ": residual: expected device ", x.device(),
                  ", where the input is, got ", added.device());
   check_argument(added.sizes() == x.sizes() && takes_input(x.scalar_type(), added.scalar_type()),
-                 class_name(), ": residual: expected ", c10::toString(x.scalar_type()),
-                 " of the input's shape ", x.sizes(), ", got ", c10::toString(added.scalar_type()),
+                 class_name(), ": residual: expected ", dtype_text(x.scalar_type()),
+                 " of the input's shape ", x.sizes(), ", got ", dtype_text(added.scalar_type()),
                  " of shape ", added.sizes());
 }
 
@@ -74,7 +78,7 @@ Module::Tensors Norm::results(const std::pair<at::Tensor, at::Tensor>& sum_and_n
 }
 
 LayerNorm::LayerNorm(const LayerContext& at, int64_t size, const NormOptions& options)
-    : Norm(at, "LayerNorm", size, options, options.bias) {}
+    : Norm(at, "LayerNorm", size, options, true) {}
 
 Module::Tensors LayerNorm::forward(const Tensors& inputs, size_t n_outputs) {
   check_inputs(inputs, n_outputs);

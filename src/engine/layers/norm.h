@@ -1,13 +1,15 @@
 #pragma once
 
+#include <optional>
+
 #include "engine/layers/layer_support.h"
 
 namespace nxd {
 
 struct NormOptions {
   double eps = 1e-5;
-  bool affine = true;  // a weight, and a LayerNorm's bias
-  bool bias = true;    // LayerNorm only
+  bool affine = true;          // a weight, and a LayerNorm's bias
+  std::optional<bool> bias{};  // on where a norm can have one
 };
 
 // The base of both norms: a replicated weight, and for LayerNorm a bias.
