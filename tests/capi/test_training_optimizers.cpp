@@ -118,7 +118,8 @@ void bad_groups(void**) {
         // A rejected group took nothing: there is none but the first.
         const nxd_hyperparameter_t rate = NXD_HYPERPARAMETER_LEARNING_RATE;
         NXD_TEST_REFUSED(nxd_optimizer_set_hyperparameter(o, 1, rate, 1), kBad, "group");
-        NXD_TEST_REFUSED(nxd_optimizer_set_hyperparameter(o, -2, rate, 1), kBad, "group");
+        NXD_TEST_REFUSED(nxd_optimizer_set_hyperparameter(o, -2, rate, 1), kBad,
+                         "group: expected -1 for all, or 0 to 0, got -2");
         NXD_TEST_REFUSED(nxd_optimizer_set_hyperparameter(o, 0, NXD_HYPERPARAMETER_BETA1, 0.5),
                          kBad, "got beta1");
         NXD_TEST_REFUSED(nxd_optimizer_set_hyperparameter(o, 0, 77, 0.5), kBad, "77");

@@ -136,7 +136,8 @@ void Optimizer::check_group(int group) const {
 }
 
 void Optimizer::set_hyperparameter(int group, nxd_hyperparameter_t which, double value) {
-  if (group != -1) check_group(group);
+  check_argument(group >= -1 && group < group_count(), "group: expected -1 for all, or 0 to ",
+                 group_count() - 1, ", got ", group);
   rule_->check(which, value);
   for (int i = 0; i < group_count(); ++i) {
     if (group == -1 || group == i) settings_.groups[static_cast<size_t>(i)][which] = value;
