@@ -4,7 +4,6 @@
 
 #include <cmath>
 
-#include "engine/dtype.h"
 #include "engine/functional/norm_op.h"
 #include "engine/ops/autocast.h"
 #include "engine/ops/compute.h"
