@@ -7,6 +7,7 @@
 
 #include "nxd.h"
 #include "support/check.h"
+#include "support/destroyed.h"
 
 enum { SIZE = 4 };
 
@@ -15,13 +16,8 @@ static nxd_module_t* module;
 static nxd_tape_t* tape;
 static nxd_optimizer_t* optimizer;
 static nxd_pp_t* pp;
-static int destroyed, calls;
+static int calls;
 static char path[] = "/tmp/nxd_destroying_XXXXXX";
-
-static void count_destroyed(void* user_data) {
-  (void)user_data;
-  ++destroyed;
-}
 
 static void destroy_module(void) {
   nxd_module_destroy(module);
@@ -43,7 +39,7 @@ static nxd_status_t forward(nxd_module_t* self, nxd_tensor_t* const* inputs, siz
   nxd_parameter_t* weight = NULL;
   nxd_tensor_t* tensor = NULL;
   destroy_module();
-  if (destroyed != 0) return NXD_ERROR_USER;
+  if (nxd_test_destroyed != 0) return NXD_ERROR_USER;
   const nxd_status_t status = nxd_module_find_parameter(self, "weight", &weight);
   if (status != NXD_OK) return status;
   nxd_parameter_get_tensor(weight, &tensor);
@@ -55,8 +51,9 @@ static nxd_parameter_t* make_module(nxd_device_t device) {
   nxd_parameter_options_t options = NXD_PARAMETER_OPTIONS_INIT;
   options.device = device;
   nxd_parameter_t* weight = NULL;
-  destroyed = calls = 0;
-  assert_int_equal(nxd_module_create(ctx, "Own", forward, NULL, count_destroyed, &module), NXD_OK);
+  nxd_test_destroyed = calls = 0;
+  assert_int_equal(nxd_module_create(ctx, "Own", forward, NULL, nxd_test_count_destroyed, &module),
+                   NXD_OK);
   assert_int_equal(nxd_module_add_parameter(module, "weight", shape, 2, &options, &weight), NXD_OK);
   return weight;
 }
@@ -66,13 +63,13 @@ static void forwards(void** state) {
   nxd_tensor_t *x = ones(), *y = NULL;
   make_module(NXD_DEVICE_CPU);
   assert_int_equal(nxd_module_forward(module, &x, 1, &y, 1), NXD_OK);
-  assert_int_equal(destroyed, 1);
+  assert_int_equal(nxd_test_destroyed, 1);
   nxd_tensor_destroy(y);
   make_module(NXD_DEVICE_CPU);
   assert_int_equal(nxd_module_forward_tape(module, &x, 1, &y, 1, &tape), NXD_OK);
   nxd_tape_destroy(tape);
   nxd_tensor_destroy(y);
-  assert_int_equal(destroyed, 1);
+  assert_int_equal(nxd_test_destroyed, 1);
   nxd_tensor_destroy(x);
 }
 
@@ -82,7 +79,7 @@ static nxd_status_t initial(const char* name, const int64_t* shape, size_t ndim,
   destroy_module();
   for (size_t i = 0; i < count; ++i) values[i] = 1;
   ++calls;
-  return destroyed == 0 && strstr(name, "weight") ? NXD_OK : NXD_ERROR_USER;
+  return nxd_test_destroyed == 0 && strstr(name, "weight") ? NXD_OK : NXD_ERROR_USER;
 }
 
 /* Two parameters: the second is found behind the destruction. */
@@ -100,11 +97,11 @@ static void initial_values(void** state) {
   make_initialised(NXD_DEVICE_CPU);
   assert_int_equal(nxd_module_initialize(module, 1), NXD_OK);
   assert_int_equal(calls, 2);
-  assert_int_equal(destroyed, 1);
+  assert_int_equal(nxd_test_destroyed, 1);
   make_initialised(NXD_DEVICE_META);
   assert_int_equal(nxd_move_model_to_device(module, NXD_DEVICE_CPU), NXD_OK);
   assert_int_equal(calls, 2);
-  assert_int_equal(destroyed, 1);
+  assert_int_equal(nxd_test_destroyed, 1);
 }
 
 static nxd_status_t destroy_tape(nxd_parameter_t* parameter, void* user_data) {
@@ -117,7 +114,7 @@ static nxd_status_t destroy_tape(nxd_parameter_t* parameter, void* user_data) {
 
 static nxd_module_t* make_linear(void) {
   nxd_module_t* out = NULL;
-  destroyed = calls = 0;
+  nxd_test_destroyed = calls = 0;
   assert_int_equal(nxd_layer_create_linear(ctx, SIZE, SIZE, NULL, &out), NXD_OK);
   return out;
 }
@@ -171,7 +168,7 @@ static nxd_status_t destroy_optimizer(const nxd_update_t* update, void* user_dat
   nxd_optimizer_destroy(optimizer);
   optimizer = NULL;
   ++calls;
-  return destroyed == 0 ? NXD_OK : NXD_ERROR_USER;
+  return nxd_test_destroyed == 0 ? NXD_OK : NXD_ERROR_USER;
 }
 
 static nxd_status_t refused(nxd_status_t status) {
@@ -199,7 +196,7 @@ static nxd_module_t* make_step(nxd_update_fn rule) {
   nxd_module_t* linear = make_linear();
   nxd_custom_optimizer_options_t options = NXD_CUSTOM_OPTIMIZER_OPTIONS_INIT;
   options.update = rule;
-  options.destroy = count_destroyed;
+  options.destroy = nxd_test_count_destroyed;
   options.num_states = 1;
   assert_int_equal(nxd_optimizer_create_custom(linear, &options, &optimizer), NXD_OK);
   nxd_tensor_t *x = ones(), *y = NULL, *grad = ones();
@@ -215,12 +212,12 @@ static void optimizers(void** state) {
   nxd_module_t* linear = make_step(destroy_optimizer);
   assert_int_equal(nxd_optimizer_step(optimizer, NULL, NULL), NXD_OK);
   assert_int_equal(calls, 2); /* weight and bias */
-  assert_int_equal(destroyed, 1);
+  assert_int_equal(nxd_test_destroyed, 1);
   nxd_module_destroy(linear);
   linear = make_step(destroy_optimizer);
   assert_int_equal(nxd_optimizer_update(optimizer), NXD_OK);
   assert_int_equal(calls, 2);
-  assert_int_equal(destroyed, 1);
+  assert_int_equal(nxd_test_destroyed, 1);
   nxd_module_destroy(linear);
 }
 
