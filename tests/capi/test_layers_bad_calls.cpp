@@ -1,7 +1,7 @@
 // Bad calls of layers: NULL for each pointer, sizes that do not divide, options out of
 // range, the wrong order, and inputs that are wrong on one rank alone: no rank waits for another,
-// and the group can be used afterwards. Mappings are in test_functional_bad_calls, cross entropy in
-// test_functional_cross_entropy.
+// and the group can be used afterwards. Norms are in test_layers_norm_bad_calls, mappings in
+// test_functional_bad_calls, cross entropy in test_functional_cross_entropy.
 #include "support/tensor.h"
 
 #include "support/check.h"
@@ -218,8 +218,6 @@ void layer_options(nxd_context_t* ctx, int, int, void*) {
   const auto row = [](const Makers& m) { return m.row(); };
   const auto whole = [](const Makers& m) { return m.linear_layer(); };
   const auto table = [](const Makers& m) { return m.table(); };
-  const auto layer_norm = [](const Makers& m) { return m.layer_norm(); };
-  const auto rms_norm = [](const Makers& m) { return m.rms_norm(); };
   const auto rotary = [](const Makers& m) { return m.rotary(); };
   const auto heads = [](const Makers& m) { return m.heads(); };
   const auto projections = [](const Makers& m) { return m.projections(); };
@@ -263,28 +261,6 @@ void layer_options(nxd_context_t* ctx, int, int, void*) {
         [&](Makers& m) { m.embedding.has_padding_idx = 1, m.embedding.padding_idx = index; },
         table);
   }
-  for (const double eps : {-1.0, double{NAN}, double{INFINITY}}) {
-    bad(
-        __LINE__, "eps", [&](Makers& m) { m.norm.eps = eps; }, layer_norm);
-    bad(
-        __LINE__, "eps", [&](Makers& m) { m.norm.eps = eps; }, rms_norm);
-  }
-  bad(
-      __LINE__, "affine", [](Makers& m) { m.norm.affine = 3; }, layer_norm);
-  bad(
-      __LINE__, "affine", [](Makers& m) { m.norm.affine = 3; }, rms_norm);
-  bad(
-      __LINE__, "bias", [](Makers& m) { m.norm.bias = 3; }, layer_norm);
-  bad(
-      __LINE__, "bias: expected off for a norm that has none, got on",
-      [](Makers& m) { m.norm.bias = NXD_TOGGLE_ON; }, rms_norm);
-  bad(
-      __LINE__, "bias: expected off without affine, got on",
-      [](Makers& m) {
-        m.norm.affine = NXD_TOGGLE_OFF;
-        m.norm.bias = NXD_TOGGLE_ON;
-      },
-      layer_norm);
   bad(
       __LINE__, "type", [](Makers& m) { m.rope.type = 9; }, rotary);
   bad(
@@ -346,8 +322,6 @@ void sizes(nxd_context_t* ctx, int, int size, void*) {
     refused(__LINE__, ctx, kBad, "out_features", m.row(16, wrong));
     refused(__LINE__, ctx, kBad, "num_embeddings", m.table(wrong, 8));
     refused(__LINE__, ctx, kBad, "embedding_dim", m.table(12, wrong));
-    refused(__LINE__, ctx, kBad, "size", m.layer_norm(wrong));
-    refused(__LINE__, ctx, kBad, "size", m.rms_norm(wrong));
     refused(__LINE__, ctx, kBad, "head_dim", m.rotary(wrong));
     refused(__LINE__, ctx, kBad, "hidden", m.heads(wrong, 4));
     refused(__LINE__, ctx, kBad, "num_heads", m.heads(16, wrong));
@@ -442,28 +416,15 @@ void local_forwards(nxd_context_t* ctx, int, int, void*) {
                flat = wave({3, 8}, NXD_DTYPE_F32, 1), line = wave({8}, NXD_DTYPE_F32, 1),
                ids = from_ints({1, 2}, {2});
   const std::vector<Run> list = {
-      {"8 features", m.layer_norm(), x8, x7},
-      {"dtype", m.layer_norm(), x8, to(x8, NXD_DTYPE_F64)},
-      {"8 features", m.rms_norm(), x8, from_doubles({1}, {}, NXD_DTYPE_F32)},
-      {"dtype", m.rms_norm(), x8, to(x8, NXD_DTYPE_BF16)},
       {"[batch, sequence, heads, 8]", m.rotary(), x8, x7},
       {"[batch, sequence, heads, 8]", m.rotary(), x8, flat},
       {"[batch, sequence, heads, 8]", m.rotary(), x8, to(x8, NXD_DTYPE_I64)},
       {"float", Makers::dropout(0.5), x8, ids},
       {"shard_dim", Makers::dropout(0.5, 1), x8, line},
-      {"expected a tensor, got NULL", m.rms_norm(), x8, {}},
       {"expected a tensor, got NULL", m.rotary(), x8, {}},
       {"expected a tensor, got NULL", Makers::dropout(0.5), x8, {}},
   };
   for (const Run& run : list) check_run(ctx, run, true);
-  const Tensor meta8 = without_values({2, 3, 4, 8}, NXD_DTYPE_F32);
-  for (const Create& create : {m.layer_norm(), m.rms_norm()}) {
-    Module norm;
-    NXD_TEST_OK(create(ctx, norm.out()));
-    nxd_tensor_t *in[] = {x8.get(), meta8.get()}, *out[] = {x8.get(), x8.get()};
-    BAD(nxd_module_forward(norm.get(), in, 2, out, 2), "residual: expected device");
-    NXD_TEST_CHECK(!out[0] && !out[1]);
-  }
 }
 
 // Layers whose parameters, or whose children's, have no values name one of them.
