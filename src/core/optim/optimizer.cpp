@@ -1,13 +1,10 @@
 #include "core/optim/optimizer.h"
 
 #include <algorithm>
-#include <bit>
 #include <optional>
-#include <string_view>
 #include <utility>
 
 #include "core/base/dtype.h"
-#include "core/base/hash.h"
 #include "core/base/name_pattern.h"
 #include "core/base/suggestions.h"
 #include "core/kernels/elementwise.h"
@@ -32,35 +29,6 @@ std::vector<std::string> names_of(const ParameterSource& source) {
   std::vector<std::string> names;
   for (size_t i = 0; i < source.size(); ++i) names.push_back(source.info(i).name);
   return names;
-}
-
-// A digest of all that decides on an update, memory apart.
-uint32_t rule_digest(const UpdateRule& rule, const OptimizerSettings& settings) {
-  Hash hash;
-  const auto add_number = [&hash](double value) {
-    hash.add(std::bit_cast<uint64_t>(value + 0.0));  // without a negative zero
-  };
-  const auto add_integer = [&hash](int64_t value) { hash.add(static_cast<uint64_t>(value)); };
-  hash.add(std::string_view(rule.kind()));
-  add_integer(rule.bf16_update());
-  add_integer(static_cast<int64_t>(rule.states().size()));
-  UpdateSpan some;
-  some.learning_rate = 1;
-  if (const auto form = rule.form(some, rule.defaults())) {
-    hash.add(std::string_view(form->attributes));
-    for (const double number : form->numbers) add_number(number);
-  }
-  for (const Hyperparameters& group : settings.groups) {
-    for (const double value : group.values) add_number(value);
-  }
-  for (const int group : settings.group_of) add_integer(group);
-  const LearningRateSchedule& schedule = settings.schedule;
-  for (const int64_t value :
-       {int64_t{schedule.kind}, schedule.warmup_steps, schedule.total_steps}) {
-    add_integer(value);
-  }
-  add_number(schedule.final_factor);
-  return hash.folded();
 }
 
 // Narrows a span of an update to some of its elements. Its states are put in storage.
@@ -130,17 +98,17 @@ int Optimizer::add_group(const std::vector<std::string>& patterns) {
   return group_count() - 1;
 }
 
-void Optimizer::check_group(int group) const {
-  check_argument(group >= 0 && group < group_count(), "group: expected 0 to ", group_count() - 1,
-                 ", got ", group);
+void Optimizer::check_group(int group, int first) const {
+  check_argument(group >= first && group < group_count(), "group: expected ",
+                 first == kAllGroups ? "-1 for all, or " : "", "0 to ", group_count() - 1, ", got ",
+                 group);
 }
 
 void Optimizer::set_hyperparameter(int group, nxd_hyperparameter_t which, double value) {
-  check_argument(group >= -1 && group < group_count(), "group: expected -1 for all, or 0 to ",
-                 group_count() - 1, ", got ", group);
+  check_group(group, kAllGroups);
   rule_->check(which, value);
   for (int i = 0; i < group_count(); ++i) {
-    if (group == -1 || group == i) settings_.groups[static_cast<size_t>(i)][which] = value;
+    if (group == kAllGroups || group == i) settings_.groups[static_cast<size_t>(i)][which] = value;
   }
 }
 
@@ -185,7 +153,7 @@ void Optimizer::step(const FinishOptions& options, nxd_step_report_t* report) {
   check_usable("nxd_optimizer_step");
   StepRecorder* records = recorder();
   GradientReducer* reducer = records ? nullptr : reducer_.get();
-  const UpdatePlan plan{learning_rate(0), updates_, rule_digest(*rule_, settings_), why_partial()};
+  const UpdatePlan plan{learning_rate(0), updates_, settings_.digest(*rule_), why_partial()};
   const GradientReducer::Options reduction = reduction_by(options.reduce);
   const auto agree = [&] { return agree_on_finish(*source_, reducer, options, reduction, plan); };
   if (!plan.why_partial.empty()) agree();

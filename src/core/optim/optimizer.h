@@ -59,7 +59,8 @@ class Optimizer {
     under_way_.check(call);
     source_->check_usable();
   }
-  void check_group(int group) const;
+  static constexpr int kAllGroups = -1;
+  void check_group(int group, int first = 0) const;
   // INVALID_STATE where a ddp has the gradients that this optimizer does not know.
   void check_reduced_here() const;
   // UNSUPPORTED where the ranks that have the rest of the model's state are not known. The same on

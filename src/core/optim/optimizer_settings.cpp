@@ -1,6 +1,10 @@
 #include "core/optim/optimizer_settings.h"
 
+#include <bit>
+#include <string_view>
+
 #include "core/base/error.h"
+#include "core/base/hash.h"
 #include "core/base/json_value.h"
 #include "core/base/json_writer.h"
 #include "core/base/printable.h"
@@ -127,6 +131,33 @@ void OptimizerSettings::read(const Metadata& metadata, const std::string& path,
   }
   if (course.is_there()) schedule = read_course(course);
   groups = std::move(read);
+}
+
+uint32_t OptimizerSettings::digest(const UpdateRule& rule) const {
+  Hash hash;
+  const auto add_number = [&hash](double value) {
+    hash.add(std::bit_cast<uint64_t>(value + 0.0));  // without a negative zero
+  };
+  const auto add_integer = [&hash](int64_t value) { hash.add(static_cast<uint64_t>(value)); };
+  hash.add(std::string_view(rule.kind()));
+  add_integer(rule.bf16_update());
+  add_integer(static_cast<int64_t>(rule.states().size()));
+  UpdateSpan some;
+  some.learning_rate = 1;
+  if (const auto form = rule.form(some, rule.defaults())) {
+    hash.add(std::string_view(form->attributes));
+    for (const double number : form->numbers) add_number(number);
+  }
+  for (const Hyperparameters& group : groups) {
+    for (const double value : group.values) add_number(value);
+  }
+  for (const int group : group_of) add_integer(group);
+  for (const int64_t value :
+       {int64_t{schedule.kind}, schedule.warmup_steps, schedule.total_steps}) {
+    add_integer(value);
+  }
+  add_number(schedule.final_factor);
+  return hash.folded();
 }
 
 }  // namespace nxd

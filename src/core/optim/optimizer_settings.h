@@ -1,5 +1,6 @@
 #pragma once
 
+#include <cstdint>
 #include <map>
 #include <string>
 #include <vector>
@@ -24,6 +25,8 @@ struct OptimizerSettings {
   // that the rule does not have stay. INVALID_ARGUMENT for other groups than these; CORRUPT.
   void read(const Metadata& metadata, const std::string& path,
             const std::vector<std::string>& names, const UpdateRule& rule);
+  // It covers all that decides on an update by the rule, memory apart.
+  uint32_t digest(const UpdateRule& rule) const;
 };
 
 }  // namespace nxd
