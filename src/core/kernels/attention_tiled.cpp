@@ -30,8 +30,8 @@ struct PairBuffers {
 // A thread's block of keys or queries.
 struct BlockBuffers {
   Workspace key_rows;
-  Workspace queries, grads, query_pairs, grad_pairs, scratch, score_grad_pairs, score_grads, kept,
-      rows, sums;
+  Workspace queries, grads, outs, query_pairs, grad_pairs, scratch, score_grad_pairs, score_grads,
+      kept, rows, sums;
 };
 
 BlockBuffers& block_buffers() {
@@ -285,9 +285,8 @@ struct Backward : PairWork {
     std::fill(std::copy_n(saved, count, maxima), maxima + padded_count, HUGE_VALF);
     std::fill(std::copy_n(saved + shape().query_length, count, factors), factors + padded_count,
               0.0F);
-    row_dots(plan.dtype(), count, shape().head_dim, plan.element(out, b, h, row), out.seq_stride,
-             some_grads.data, some_grads.row_stride, delta);
-    std::fill(delta + count, delta + padded_count, 0.0F);
+    const float* outs = rows(buffers.outs, source(out, b, h, row, count), padded_count);
+    attention_tiles_deltas(keys, block, outs, delta);
     block.maxima = maxima;
     block.factors = factors;
     block.delta = delta;

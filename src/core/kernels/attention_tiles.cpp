@@ -371,6 +371,26 @@ void gradient_tiles(const AttentionHead& head, const AttentionGradients& block, 
   }
 }
 
+// Word by word, as a tile sums products of gradients and values.
+template <class Words>
+void row_deltas(const AttentionHead& head, const AttentionGradients& block, const float* outs,
+                float* delta) {
+  const int64_t row_words = head.row_words(), depth = head.depth();
+  for (int64_t row = 0; row < round_up(block.rows.rows, kTileRows); row += kTall) {
+    const Left<kTall> left(block.grads + row * row_words, row_words, 1);
+    const Left<kTall> right(outs + row * row_words, row_words, 1);
+    V sums[kTall];
+    unroll<kTall>([&](auto r) NXD_INLINE_LAMBDA { sums[r] = hn::Zero(kD); });
+    for (int64_t d = 0; d < depth; ++d) {
+      unroll<kTall>([&](auto r) NXD_INLINE_LAMBDA {
+        const float a = left.template at<r>(d), b = right.template at<r>(d);
+        Words::multiply_add(set(a), set(b), sums[r]);
+      });
+    }
+    unroll<kTall>([&](auto r) NXD_INLINE_LAMBDA { delta[row + r] = hn::GetLane(sums[r]); });
+  }
+}
+
 template <class Words>
 void key_tiles(const AttentionHead& head, const AttentionGradients& block, int64_t begin,
                int64_t end, float* dk, float* dv) {
@@ -450,6 +470,12 @@ void TilesForward(const AttentionHead& head, const AttentionRows& rows, float* s
   });
 }
 
+void TilesDeltas(const AttentionHead& head, const AttentionGradients& block, const float* outs,
+                 float* delta) {
+  with_words(head.dtype,
+             [&](auto words) HWY_ATTR { row_deltas<decltype(words)>(head, block, outs, delta); });
+}
+
 void TilesScores(const AttentionHead& head, const AttentionGradients& block, int64_t begin,
                  int64_t end) {
   with_words(head.dtype, [&](auto words) HWY_ATTR {
@@ -484,6 +510,7 @@ namespace {
 
 HWY_EXPORT(HasTiles);
 HWY_EXPORT(TilesForward);
+HWY_EXPORT(TilesDeltas);
 HWY_EXPORT(TilesScores);
 HWY_EXPORT(TilesKeys);
 HWY_EXPORT(TilesQueries);
@@ -510,6 +537,11 @@ bool prefers_attention_tiles(nxd_dtype_t dtype) {
 void attention_tiles_forward(const AttentionHead& head, const AttentionRows& rows, float* scratch,
                              float* max, float* sum, float* sums) {
   HWY_DYNAMIC_DISPATCH(TilesForward)(head, rows, scratch, max, sum, sums);
+}
+
+void attention_tiles_deltas(const AttentionHead& head, const AttentionGradients& block,
+                            const float* outs, float* delta) {
+  HWY_DYNAMIC_DISPATCH(TilesDeltas)(head, block, outs, delta);
 }
 
 void attention_tiles_scores(const AttentionHead& head, const AttentionGradients& block,
