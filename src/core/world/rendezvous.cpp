@@ -368,24 +368,20 @@ void tell_of_second_claim(Store& store, int rank) noexcept {
   }
 }
 
-// The keys of the next world of this rank, which is in it from now on.
-std::shared_ptr<Store> enter(const RankInfo& m) {
-  const auto job = std::make_shared<PrefixStore>(m.store, m.prefix);
-  const int64_t number =
-      m.fresh_keys ? job->add(joined_key(m.rank), 1) - 1 : m.store->next_world(m.rank);
-  const auto store = std::make_shared<PrefixStore>(job, text("world", number, "/"));
-  if (store->add(joined_key(m.rank), 1) != 1) {
-    tell_of_second_claim(*store, m.rank);
-    fail(NXD_ERROR_INVALID_ARGUMENT, why_claimed_twice(m.rank));
-  }
-  return store;
+// The bound of each request by which a rank that fails tells the others.
+int64_t telling_ms(int64_t timeout_ms) {
+  return std::clamp<int64_t>(timeout_share(timeout_ms, 1, 8), 100, 2000);
 }
 
-// Tells the ranks that wait, now or after the rendezvous, that this rank does not.
+// Tells the ranks that wait, now or after the rendezvous, that this rank does not. A store that has
+// failed one request may take the next.
 void leave(Store& store, const RankInfo& m, int64_t timeout_ms) noexcept {
-  const StoreTimeout bounded(std::clamp<int64_t>(timeout_share(timeout_ms, 1, 8), 100, 2000));
+  const StoreTimeout bounded(telling_ms(timeout_ms));
   try {
     FailureRegistry::leave_before_joining(store, m.rank);
+  } catch (...) {
+  }
+  try {
     if (m.rank == 0) {
       store.set(kWorld, failure(0, NXD_ERROR_PEER_LOST, 0, "rank 0", kLeftEarly).text);
     } else {
@@ -393,6 +389,37 @@ void leave(Store& store, const RankInfo& m, int64_t timeout_ms) noexcept {
     }
   } catch (...) {
   }
+}
+
+// Counts this rank in the world; 1 where it is the first process that claims the rank. A world that
+// was announced is of a process that came first, and is not told when the store fails this one.
+int64_t claim_rank(Store& world, const RankInfo& m, int64_t timeout_ms) {
+  try {
+    return world.add(joined_key(m.rank), 1);
+  } catch (...) {
+    const std::exception_ptr why = std::current_exception();
+    const StoreTimeout bounded(telling_ms(timeout_ms));
+    bool announced = false;
+    try {
+      announced = world.get(kWorld).has_value();
+    } catch (...) {
+    }
+    if (!announced) leave(world, m, timeout_ms);
+    std::rethrow_exception(why);
+  }
+}
+
+// The keys of the next world of this rank, which is in it from now on.
+std::shared_ptr<Store> enter(const RankInfo& m, int64_t timeout_ms) {
+  const auto job = std::make_shared<PrefixStore>(m.store, m.prefix);
+  const int64_t number =
+      m.fresh_keys ? job->add(joined_key(m.rank), 1) - 1 : m.store->next_world(m.rank);
+  const auto store = std::make_shared<PrefixStore>(job, text("world", number, "/"));
+  if (claim_rank(*store, m, timeout_ms) != 1) {
+    tell_of_second_claim(*store, m.rank);
+    fail(NXD_ERROR_INVALID_ARGUMENT, why_claimed_twice(m.rank));
+  }
+  return store;
 }
 
 // That of the other ranks, where this one's NXD_OPEN_STORE cannot be read, of which they are told.
@@ -476,7 +503,7 @@ RankInfo rank_info_of_options(const ContextOptions& options) {
 
 void reject_world(const RankInfo& m, int64_t timeout_ms) {
   const StoreTimeout bounded(timeout_ms);
-  const std::shared_ptr<Store> store = enter(m);
+  const std::shared_ptr<Store> store = enter(m, timeout_ms);
   leave(*store, m, timeout_ms);
   if (m.rank == 0 && m.store->serves()) wait_for_readers(*store, {"", m.size - 1}, timeout_ms);
 }
@@ -485,7 +512,7 @@ WorldFacts join_world(const RankInfo& m, int64_t timeout_ms) {
   // A store of the caller's may have a longer bound of its own.
   const StoreTimeout bounded(timeout_ms);
   return while_joining(m, [&] {
-    const std::shared_ptr<Store> store = enter(m);
+    const std::shared_ptr<Store> store = enter(m, timeout_ms);
     const Announcement announcement = [&] {
       try {
         const std::string server = m.store->server_host();

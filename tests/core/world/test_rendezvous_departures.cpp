@@ -76,9 +76,67 @@ void instead_of_joining(void**) {
   }
 }
 
-// --- A rank with bad arguments -------------------------------------------------------------------
+// --- A store that fails one rank -----------------------------------------------------------------
 
 constexpr int64_t kPatientMs = 30000;
+
+// Another rank's way to the store, which fails the first requests.
+class FailingStore : public nxd::PrefixStore {
+ public:
+  FailingStore(std::shared_ptr<nxd::Store> base, int failures)
+      : nxd::PrefixStore(std::move(base), ""), failures_(failures) {}
+
+  void set(const std::string& key, const std::string& value) override {
+    ask();
+    nxd::PrefixStore::set(key, value);
+  }
+  std::optional<std::string> get(const std::string& key) override {
+    ask();
+    return nxd::PrefixStore::get(key);
+  }
+  int64_t add(const std::string& key, int64_t amount) override {
+    ask();
+    return nxd::PrefixStore::add(key, amount);
+  }
+
+ private:
+  void ask() {
+    if (failures_-- > 0) throw nxd::Error(NXD_ERROR_USER, "out of order");
+  }
+  int failures_;
+};
+
+// As many of them as leave one request by which the others hear of it.
+void first_requests_fail(void**) {
+  for (const int rank : {0, 1}) {
+    for (const int failures : {1, 2, 3}) {
+      const auto store = std::make_shared<nxd::LocalStore>();
+      const auto failing = std::make_shared<FailingStore>(store, failures);
+      Told other;
+      std::thread thread([&] {
+        other = told_by([&] { nxd::join_world(member_of(store, 1 - rank, 2), kPatientMs); });
+      });
+      const Told told = told_by([&] { nxd::join_world(member_of(failing, rank, 2), kPatientMs); });
+      thread.join();
+      assert_int_equal(told.status, NXD_ERROR_USER);
+      assert_non_null(std::strstr(told.message.c_str(), "out of order"));
+      assert_int_equal(other.status, NXD_ERROR_PEER_LOST);
+      assert_int_equal(other.rank, rank);
+    }
+  }
+}
+
+// The world of a process that came first is not disturbed.
+void first_request_fails_beside_a_world(void**) {
+  const auto store = std::make_shared<nxd::LocalStore>();
+  store->set("world0/world", "announced");
+  const auto failing = std::make_shared<FailingStore>(store, 1);
+  told_by([&] { nxd::join_world(member_of(failing, 0, 2), kTimeoutMs); });
+  assert_string_equal(store->get("world0/world")->c_str(), "announced");
+  assert_false(is_known_to_have_left(std::make_shared<nxd::PrefixStore>(store, "world0/"), 0));
+}
+
+// --- A rank with bad arguments -------------------------------------------------------------------
 
 // Rank 0 hears of it, and does not wait until its timeout.
 void bad_options_of_one_rank(void**) {
@@ -318,6 +376,8 @@ int main() {
   const CMUnitTest tests[] = {
       cmocka_unit_test(between_rendezvous_and_world),
       cmocka_unit_test(instead_of_joining),
+      cmocka_unit_test(first_requests_fail),
+      cmocka_unit_test(first_request_fails_beside_a_world),
       cmocka_unit_test(bad_options_of_one_rank),
       cmocka_unit_test(bad_variables_of_one_rank),
       cmocka_unit_test(rank_of_an_earlier_job),
