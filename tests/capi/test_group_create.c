@@ -124,6 +124,29 @@ static void other_moments(nxd_context_t* ctx, int rank, int size, void* unused) 
   NXD_TEST_OK(nxd_barrier(world));
 }
 
+/* Groups of one rank fail after an abort or a loss as others do. */
+static void alone_after_abort(nxd_context_t* ctx, int rank, int size, void* unused) {
+  (void)unused;
+  const int32_t own = rank;
+  nxd_group_t *group = NULL, *world = NULL;
+  NXD_TEST_OK(nxd_context_get_world_group(ctx, &world));
+  if (NXD_TEST_OK(nxd_group_create(ctx, &own, 1, "own", &group))) check_sum(group, 7, 7);
+  nxd_group_destroy(group);
+  NXD_TEST_OK(nxd_barrier(world));
+  if (rank == 0) NXD_TEST_OK(nxd_context_abort(ctx));
+  const nxd_status_t expected = rank == 0 ? NXD_ERROR_ABORTED : NXD_ERROR_PEER_LOST;
+  if (size > 1) NXD_TEST_REFUSED(nxd_barrier(world), expected, "rank");
+  group = (nxd_group_t*)1;
+  NXD_TEST_REFUSED(nxd_group_create(ctx, &own, 1, "own", &group), expected, "\"own\"");
+  NXD_TEST_CHECK(group == NULL);
+}
+
+static void test_alone_after_abort(void** state) {
+  (void)state;
+  nxd_test_run_ranks(1, 0, alone_after_abort, NULL);
+  nxd_test_run_ranks(2, 0, alone_after_abort, NULL);
+}
+
 /* A rank that has no place for the group. */
 static void no_output(nxd_context_t* ctx, int rank, int size, void* unused) {
   (void)size;
@@ -242,9 +265,10 @@ ON_RANKS(long_name)
 
 int main(void) {
   const struct CMUnitTest tests[] = {
-      cmocka_unit_test(test_everybody), cmocka_unit_test(test_together),
-      cmocka_unit_test(test_left_out),  cmocka_unit_test(test_other_moments),
-      cmocka_unit_test(test_no_output), cmocka_unit_test(test_outsiders),
-      cmocka_unit_test(test_long_name), cmocka_unit_test(test_hosts)};
+      cmocka_unit_test(test_everybody),        cmocka_unit_test(test_together),
+      cmocka_unit_test(test_left_out),         cmocka_unit_test(test_other_moments),
+      cmocka_unit_test(test_no_output),        cmocka_unit_test(test_outsiders),
+      cmocka_unit_test(test_long_name),        cmocka_unit_test(test_hosts),
+      cmocka_unit_test(test_alone_after_abort)};
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

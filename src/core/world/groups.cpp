@@ -100,8 +100,10 @@ std::shared_ptr<ProcessGroup> Groups::create(const std::vector<int>& ranks, cons
   // Ranks that a list names rightly make their group without this one, as some programs have all
   // ranks make all groups. To tell them would end a later group, which is of this rank too.
   check_members(ranks);
-  if (ranks.size() == 1) return make(ranks, name);
-  return join(ranks, name);
+  if (ranks.size() > 1) return join(ranks, name);
+  auto group = make(ranks, name);
+  group->run(Call::barrier());  // fails after an abort or a loss, as for a group of several
+  return group;
 }
 
 void Groups::check_list(const std::vector<int>& ranks) const {
