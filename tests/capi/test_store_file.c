@@ -4,6 +4,7 @@
 #define _GNU_SOURCE
 #include <errno.h>
 #include <fcntl.h>
+#include <pthread.h>
 #include <setjmp.h>
 #include <signal.h>
 #include <stdarg.h>
@@ -144,6 +145,39 @@ static void held_lock(void** state) {
   nxd_store_destroy(store);
 }
 
+static atomic_int has_ended;
+
+static void* get_late(void* store) {
+  char buf[8];
+  size_t size = 0;
+  const nxd_status_t status = nxd_store_get(store, "key", 60000, buf, sizeof buf, &size);
+  has_ended = 1;
+  return (void*)(intptr_t)status;
+}
+
+/* A thread that waits for the file does not make another one wait as long. */
+static void held_lock_and_threads(void** state) {
+  (void)state;
+  nxd_store_t* store = NULL;
+  pthread_t thread;
+  char buf[8];
+  size_t size = 0;
+  void* status = NULL;
+  OK(nxd_store_create_file(path, &store));
+  OK(nxd_store_set(store, "key", "v", 1));
+  const int holder = hold_lock();
+  has_ended = 0;
+  assert_int_equal(pthread_create(&thread, NULL, get_late, store), 0);
+  usleep(100000); /* it waits by then */
+  REFUSED(nxd_store_get(store, "key", 0, buf, sizeof buf, &size), NXD_ERROR_TIMEOUT,
+          "held its lock");
+  assert_false(has_ended);
+  close(holder);
+  assert_int_equal(pthread_join(thread, &status), 0);
+  assert_int_equal((intptr_t)status, NXD_OK);
+  nxd_store_destroy(store);
+}
+
 static void interrupted_release(void** state) {
   (void)state;
   nxd_store_t *one = NULL, *two = NULL;
@@ -264,6 +298,7 @@ int main(void) {
       cmocka_unit_test_setup_teardown(bounds_of_files, make_file, remove_file),
       cmocka_unit_test(bounds_of_memory),
       cmocka_unit_test_setup_teardown(held_lock, make_file, remove_file),
+      cmocka_unit_test_setup_teardown(held_lock_and_threads, make_file, remove_file),
       cmocka_unit_test_setup_teardown(interrupted_release, make_file, remove_file),
       cmocka_unit_test_setup_teardown(broken_record, make_file, remove_file),
       cmocka_unit_test_setup_teardown(file_limit, make_file, remove_file),

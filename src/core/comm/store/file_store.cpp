@@ -52,17 +52,17 @@ ssize_t read_at(int fd, void* out, size_t size, int64_t offset) {
 
 }  // namespace
 
-// A holder needs it for as long as one record takes. One that was stopped in between may hold it
-// for ever, so the wait for it has a bound, and asks the interrupt callback.
+// The file's lock, and the mutex by which threads of this process share it. A holder needs them for
+// as long as one record takes. One that was stopped in between may hold the file's for ever, so the
+// wait for it has a bound, and asks the interrupt callback. Threads with other bounds do not wait
+// for this one meanwhile.
 class FileStore::Lock {
  public:
-  Lock(const FileStore& store, int mode) : store_(store) {
+  Lock(FileStore& store, int mode) : store_(store), threads_(store.mutex_, std::defer_lock) {
     const int64_t bound_ms = StoreTimeout::bound_ms(kLockBoundMs);
     const Deadline deadline = Deadline::after_ms(bound_ms);
     auto pause = std::chrono::microseconds(100);
-    while (::flock(store_.fd_, mode | LOCK_NB) != 0) {
-      if (errno == EINTR) continue;
-      if (errno != EWOULDBLOCK) store_.fail_io("cannot lock");
+    while (!try_lock(mode)) {
       if (pause >= kLongestLockPause) InterruptScope::check();
       if (deadline.expired()) {
         fail(NXD_ERROR_TIMEOUT, "file store \"", store_.path_,
@@ -83,14 +83,26 @@ class FileStore::Lock {
   Lock& operator=(const Lock&) = delete;
 
  private:
+  bool try_lock(int mode) {
+    threads_.lock();
+    while (::flock(store_.fd_, mode | LOCK_NB) != 0) {
+      if (errno == EINTR) continue;
+      if (errno != EWOULDBLOCK) store_.fail_io("cannot lock");
+      threads_.unlock();
+      return false;
+    }
+    return true;
+  }
+
   const FileStore& store_;
+  std::unique_lock<std::mutex> threads_;
 };
 
 FileStore::FileStore(std::string path) : path_(std::move(path)) {
   fd_ = above_stdio(::open(path_.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0600));
   if (fd_ < 0) fail_io("cannot open");
   try {
-    Lock lock(*this, LOCK_SH);
+    const Lock lock(*this, LOCK_SH);
     read_on();
   } catch (...) {
     ::close(fd_);
@@ -171,18 +183,14 @@ void FileStore::append(const std::string& key, const std::string& value) {
 }
 
 void FileStore::set(const std::string& key, const std::string& value) {
-  std::lock_guard<std::mutex> guard(mutex_);
-  Lock lock(*this, LOCK_EX);
+  const Lock lock(*this, LOCK_EX);
   read_on();
   append(key, value);
 }
 
 std::optional<std::string> FileStore::get(const std::string& key) {
-  std::lock_guard<std::mutex> guard(mutex_);
-  {
-    Lock lock(*this, LOCK_SH);
-    read_on();
-  }
+  const Lock lock(*this, LOCK_SH);
+  read_on();
   const auto found = values_.find(key);
   if (found == values_.end()) return std::nullopt;
   return found->second;
@@ -194,8 +202,7 @@ std::optional<std::string> FileStore::wait_bounded(const std::string& key, int64
 }
 
 int64_t FileStore::add(const std::string& key, int64_t amount) {
-  std::lock_guard<std::mutex> guard(mutex_);
-  Lock lock(*this, LOCK_EX);
+  const Lock lock(*this, LOCK_EX);
   read_on();
   const auto found = values_.find(key);
   const int64_t sum =
