@@ -113,10 +113,9 @@ void ProcessGroup::check_interrupt(const char* operation) const {
 
 void ProcessGroup::wait_for_works() {
   const BlockedCallers::Wait wait(monitor_->shared().blocked_callers);
-  queues_.wait_until_idle([this] {
-    monitor_->shared().serve();
-    monitor_->shared().interrupt.check("waiting for asynchronous work");
-  });
+  const RankShared& shared = monitor_->shared();
+  queues_.wait_until_idle([&] { shared.serve(); },
+                          [&] { shared.interrupt.check("waiting for asynchronous work"); });
 }
 
 bool ProcessGroup::leave() noexcept {

@@ -14,7 +14,7 @@ namespace {
 using std::chrono::milliseconds;
 
 // Threads that wait for a store of the caller's do so for every key, one after the other.
-constexpr milliseconds kServingBeat(1), kInterruptBeat(20), kSlowBeat(200);
+constexpr milliseconds kServingBeat(1), kSlowBeat(200);
 
 }  // namespace
 
@@ -105,7 +105,7 @@ bool Work::wait_until_done(const Deadline* deadline, const std::function<void()>
     explicit Waiting(WaitClock& c) : clock(c) { clock.begin(); }
     ~Waiting() { clock.end(); }
   } const waiting(wait_clock_);
-  auto next_poll = Deadline::Clock::now() + kInterruptBeat;
+  auto next_poll = Deadline::Clock::now() + Interrupt::kBeat;
   std::unique_lock<std::mutex> lock(mutex_);
   const auto shared = shared_;  // null once it is done
   std::optional<BlockedCallers::Wait> blocked;
@@ -113,7 +113,7 @@ bool Work::wait_until_done(const Deadline* deadline, const std::function<void()>
   if (shared && !deadline) blocked.emplace(shared->blocked_callers);
   while (state_ != State::kDone) {
     milliseconds beat = kSlowBeat;
-    if (shared->interrupt.callback) beat = kInterruptBeat;
+    if (shared->interrupt.callback) beat = Interrupt::kBeat;
     if (shared->store && shared->store->needs_serving()) beat = kServingBeat;
     if (deadline) beat = std::min(beat, milliseconds(deadline->remaining_ms()));
     if (done_.wait_for(lock, beat, [this] { return state_ == State::kDone; })) break;
@@ -122,7 +122,7 @@ bool Work::wait_until_done(const Deadline* deadline, const std::function<void()>
     flush_log();
     if (const auto now = Deadline::Clock::now(); poll && now >= next_poll) {
       poll();
-      next_poll = now + kInterruptBeat;
+      next_poll = now + Interrupt::kBeat;
     }
     lock.lock();
     if (state_ != State::kDone && deadline && deadline->expired()) return false;

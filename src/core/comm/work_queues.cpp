@@ -59,12 +59,18 @@ bool WorkQueues::has_pending(const QueueKey& queue) {
   return queues_.count(queue) != 0;
 }
 
-void WorkQueues::wait_until_idle(const std::function<void()>& meanwhile) {
+void WorkQueues::wait_until_idle(const std::function<void()>& serve,
+                                 const std::function<void()>& ask) {
   const auto is_idle = [this] { return queues_.empty() && finishing_ == 0; };
+  auto next_question = Deadline::Clock::now() + Interrupt::kBeat;
   std::unique_lock<std::mutex> lock(mutex_);
   while (!idle_.wait_for(lock, milliseconds(2), is_idle)) {
     lock.unlock();
-    meanwhile();
+    serve();
+    if (const auto now = Deadline::Clock::now(); ask && now >= next_question) {
+      ask();
+      next_question = now + Interrupt::kBeat;
+    }
     lock.lock();
   }
 }

@@ -47,8 +47,10 @@ class WorkQueues {
     return pending_[messages ? 1 : 0].load(std::memory_order_acquire) != 0;
   }
   bool has_pending(const QueueKey& queue);
-  // Until all works are done. Calls meanwhile() every few milliseconds.
-  void wait_until_idle(const std::function<void()>& meanwhile);
+  // Until all works are done. Calls serve() every few milliseconds, and ask() as often as waits ask
+  // the interrupt callback.
+  void wait_until_idle(const std::function<void()>& serve,
+                       const std::function<void()>& ask = nullptr);
 
  private:
   using Items = std::list<Item>;  // which move from one to the other without memory

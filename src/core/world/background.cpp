@@ -11,10 +11,8 @@ std::shared_ptr<Work> Background::start(const char* name, std::function<void()> 
 }
 
 void Background::wait(const char* operation) {
-  queues_.wait_until_idle([&] {
-    shared_->serve();
-    shared_->interrupt.check(operation);
-  });
+  queues_.wait_until_idle([this] { shared_->serve(); },
+                          [&] { shared_->interrupt.check(operation); });
 }
 
 void Background::end() noexcept {

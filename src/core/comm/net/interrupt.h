@@ -1,5 +1,6 @@
 #pragma once
 
+#include <chrono>
 #include <optional>
 #include <string>
 
@@ -18,6 +19,9 @@ struct Interruption {
 struct Interrupt {
   nxd_interrupt_fn callback = nullptr;
   void* user_data = nullptr;
+
+  // Between two questions of a wait.
+  static constexpr std::chrono::milliseconds kBeat{20};
 
   // Asks the callback. Threads of the library's own do not ask.
   std::optional<Interruption> poll() const;
