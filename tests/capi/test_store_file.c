@@ -178,6 +178,17 @@ static void held_lock_and_threads(void** state) {
   nxd_store_destroy(store);
 }
 
+/* A name that takes all the room of a message leaves some for what is wrong. */
+static void long_name(void** state) {
+  (void)state;
+  static char name[9000];
+  memset(name, 'n', sizeof name - 1);
+  nxd_store_t* store = NULL;
+  REFUSED(nxd_store_create_file(name, &store), NXD_ERROR_IO, strerror(ENAMETOOLONG));
+  assert_non_null(strstr(nxd_last_error(), "file store \"nnn"));
+  assert_null(store);
+}
+
 static void interrupted_release(void** state) {
   (void)state;
   nxd_store_t *one = NULL, *two = NULL;
@@ -299,6 +310,7 @@ int main(void) {
       cmocka_unit_test(bounds_of_memory),
       cmocka_unit_test_setup_teardown(held_lock, make_file, remove_file),
       cmocka_unit_test_setup_teardown(held_lock_and_threads, make_file, remove_file),
+      cmocka_unit_test(long_name),
       cmocka_unit_test_setup_teardown(interrupted_release, make_file, remove_file),
       cmocka_unit_test_setup_teardown(broken_record, make_file, remove_file),
       cmocka_unit_test_setup_teardown(file_limit, make_file, remove_file),

@@ -6,6 +6,7 @@
 
 #include "core/base/dtype.h"
 #include "core/base/exact_number.h"
+#include "core/base/shortened.h"
 #include "core/comm/take_for_call.h"
 
 namespace nxd {
@@ -47,7 +48,8 @@ double rejection_of(const Outcome& own) {
   found.status = static_cast<nxd_status_t>(std::fmod(rejection, kStatuses));
   std::vector<int32_t> characters(kReasonLimit, 0);
   if (own.rank == found.rank) {
-    std::copy_n(own.reason.begin(), std::min(own.reason.size(), kReasonLimit), characters.begin());
+    char reason[kReasonLimit];
+    std::copy_n(reason, copy_shortened(own.reason, reason, sizeof reason), characters.begin());
   }
   for (int32_t& character : characters) character &= 0xff;
   try {

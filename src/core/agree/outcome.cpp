@@ -1,7 +1,8 @@
 #include "core/agree/outcome.h"
 
 #include <array>
-#include <cstring>
+
+#include "core/base/shortened.h"
 
 namespace nxd {
 
@@ -35,7 +36,7 @@ void Outcome::share(ProcessGroup& group) {
     int32_t status, rank;
     std::array<char, 504> reason;
   } message{status, rank, {}};
-  std::strncpy(message.reason.data(), reason.c_str(), message.reason.size() - 1);
+  copy_shortened(reason, message.reason.data(), message.reason.size() - 1);
   group.run(Call::broadcast(&message, sizeof message, NXD_DTYPE_U8, 0));
   if (group.rank() == 0) return;
   message.reason.back() = '\0';

@@ -2,6 +2,8 @@
 
 #include <cstring>
 
+#include "core/base/shortened.h"
+
 namespace nxd {
 namespace {
 
@@ -40,7 +42,7 @@ void set_last_error(nxd_status_t status, const char* message,
   ++e.failures;
   e.status = status;
   // The message may be the stored one, or a part of it, passed through by a callback.
-  copy_text(e.message, sizeof e.message, message);
+  e.message[copy_shortened(message, e.message, sizeof e.message - 1)] = '\0';
   e.root_rank_plus_one = context ? context->root_rank + 1 : 0;
   e.sequence = context ? context->sequence : 0;
   e.payload = context ? context->payload : ErrorPayload{};

@@ -1,9 +1,9 @@
 #include "core/comm/call_header.h"
 
 #include <algorithm>
-#include <cstring>
 
 #include "core/base/dtype.h"
+#include "core/base/shortened.h"
 #include "core/comm/monitor/group_monitor.h"
 #include "core/comm/reduction.h"
 
@@ -31,8 +31,7 @@ Rejection disagreement(int rank, const CallHeader& header, int other_rank,
 void CallHeader::reject(const Rejection& rejection, char* reason, size_t room) {
   rejected = rejection.disagrees ? Rejected::kDisagreement : Rejected::kArguments;
   root = rejection.rank;
-  payload_size = static_cast<uint32_t>(std::min(rejection.why.size(), room));
-  std::memcpy(reason, rejection.why.data(), payload_size);
+  payload_size = static_cast<uint32_t>(copy_shortened(rejection.why, reason, room));
 }
 
 std::optional<Rejection> CallHeader::rejection(const char* reason, size_t room) const {

@@ -1,9 +1,10 @@
 #include "core/comm/transports/gloo/call_summary.h"
 
-#include <algorithm>
 #include <cstring>
 #include <tuple>
 #include <type_traits>
+
+#include "core/base/shortened.h"
 
 namespace nxd {
 namespace {
@@ -25,8 +26,7 @@ CallSummary::CallSummary(int rank, const CallHeader& header,
   rejected_by_ = rank;
   culprit_ = rejection->rank;
   disagrees_ = rejection->disagrees;
-  reason_size_ = static_cast<uint32_t>(std::min(rejection->why.size(), kReasonLimit));
-  std::memcpy(reason_, rejection->why.data(), reason_size_);
+  reason_size_ = static_cast<uint32_t>(copy_shortened(rejection->why, reason_, kReasonLimit));
 }
 
 void CallSummary::merge(const CallSummary& other) {
