@@ -6,7 +6,8 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
-from nxd._handle import EngineHandle, Struct, drop_user_data, get, pointers, to_enum, user_data
+from nxd._handle import EngineHandle, Struct, drop_user_data, get, pointers, to_enum, user_data, \
+    whole
 from nxd.enums import DType
 from nxd.errors import InvalidArgument, InvalidState, callback, check
 from nxd.raw import engine, ffi
@@ -29,8 +30,8 @@ def _own(handle: Any) -> Tensor | None:
 def backward(outputs: Sequence[Tensor], grads: Sequence[Tensor | None] | None = None,
              retain_graph: bool = False) -> None:
     """Accumulates gradients into the leaves of the graph. [collective: the groups of the layers]"""
-    check(engine.nxd_backward(pointers("nxd_tensor_t", outputs), _grads_of(outputs, grads), len(outputs),
-                              retain_graph))
+    check(engine.nxd_backward(pointers("nxd_tensor_t", outputs), _grads_of(outputs, grads),
+                              len(outputs), whole(retain_graph)))
 
 
 def grad(outputs: Sequence[Tensor], inputs: Sequence[Tensor],
@@ -40,7 +41,8 @@ def grad(outputs: Sequence[Tensor], inputs: Sequence[Tensor],
     does not influence them. [collective: the groups of the layers]"""
     out = ffi.new("nxd_tensor_t*[]", len(inputs) or 1)
     check(engine.nxd_grad(pointers("nxd_tensor_t", outputs), _grads_of(outputs, grads), len(outputs),
-                               pointers("nxd_tensor_t", inputs), len(inputs), retain_graph, out))
+                               pointers("nxd_tensor_t", inputs), len(inputs), whole(retain_graph),
+                               out))
     return [_own(out[i]) for i in range(len(inputs))]
 
 
@@ -48,7 +50,7 @@ def grad(outputs: Sequence[Tensor], inputs: Sequence[Tensor],
 def grad_enabled(on: bool) -> Iterator[None]:
     """True if operations of this thread are recorded, within a with block."""
     before = ffi.new("int32_t*")
-    check(engine.nxd_set_grad_enabled(on, before))
+    check(engine.nxd_set_grad_enabled(whole(on), before))
     try:
         yield
     finally:
@@ -93,11 +95,12 @@ class FunctionCall:
     def saved(self, index: int) -> Tensor:
         """A tensor kept by forward."""
         return Tensor.retained(get("nxd_tensor_t**", engine.nxd_function_call_get_saved,
-                                   self.pointer, index))
+                                   self.pointer, whole(index)))
 
     def needs_grad(self, index: int) -> bool:
         """True if backward needs the gradient of an input."""
-        return bool(get("int32_t*", engine.nxd_function_call_needs_grad, self.pointer, index))
+        return bool(get("int32_t*", engine.nxd_function_call_needs_grad, self.pointer,
+                        whole(index)))
 
 
 class Function(EngineHandle):

@@ -6,7 +6,7 @@ import os
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
-from nxd._handle import Handle, c_path, c_text, get, text, told, told_number
+from nxd._handle import Handle, c_path, c_text, get, text, told, told_number, whole
 from nxd.errors import check
 from nxd.raw import core, ffi
 
@@ -96,7 +96,7 @@ class Checkpoint(Handle):
     def wait(self, timeout_ms: int = -1) -> None:
         """Waits until publish_async has ended, and raises what it ended with. Timeout, with the
         work still going on, when timeout_ms has passed."""
-        check(core.nxd_checkpoint_wait(self.pointer, timeout_ms))
+        check(core.nxd_checkpoint_wait(self.pointer, whole(timeout_ms)))
 
     def restore_random_state(self) -> None:
         """The context's random bits continue where those of the checkpoint's writer did."""

@@ -70,7 +70,8 @@ class Context(Handle):
             if way is not Rendezvous.STORE and "rendezvous" in given:
                 raise InvalidArgument(f"store, rank, size: expected none with rendezvous "
                                       f"{way.name.lower()}, got {store}, {rank} and {size}")
-            given.update(rendezvous=Rendezvous.STORE, store=store, rank=rank or 0,
+            given.update(rendezvous=Rendezvous.STORE, store=store,
+                         rank=0 if rank is None else rank,
                          size=1 if size is None else size)
         if threading.current_thread() is threading.main_thread():
             # Only the main thread runs the handlers of signals.
@@ -169,7 +170,7 @@ class Context(Handle):
 
     @plain_kernels.setter
     def plain_kernels(self, plain: bool) -> None:
-        check(core.nxd_context_set_plain_kernels(self.pointer, plain))
+        check(core.nxd_context_set_plain_kernels(self.pointer, whole(plain)))
 
     def set_step(self, step: int, microbatch: int = 0) -> None:
         """The step and microbatch that random bits are drawn for."""
@@ -203,6 +204,9 @@ class Context(Handle):
         is dropped stays as long as the array. One of bf16 has ml_dtypes' type; where that is not
         installed it refuses arithmetic and values, and has 16-bit words by .view(numpy.uint16)."""
         kind = to_enum(DType, dtype)
+        shape = tuple(whole(size) for size in shape)
+        if any(size < 0 for size in shape):
+            raise InvalidArgument(f"shape: expected sizes of 0 or more, got {shape}")
         size = math.prod(shape) * _arrays.SIZES[kind]
         memory = get("void**", core.nxd_arena_alloc, self.pointer, size)
         # Its memory ends with the context, which the array therefore keeps.
@@ -285,9 +289,9 @@ def layout_groups(world_size: int, axis: Axis | str,
     """The groups that a layout of so many ranks would have; no context needed."""
     struct = Struct("nxd_parallel_options_t", options or {})
     count = ffi.new("int32_t*")
-    which = to_enum(Axis, axis)
-    check(core.nxd_layout_get_group_count(struct.pointer, world_size, which, count))
-    return [fill(core.nxd_layout_get_group, "int32_t", struct.pointer, world_size, which, index)
+    ranks, which = whole(world_size), to_enum(Axis, axis)
+    check(core.nxd_layout_get_group_count(struct.pointer, ranks, which, count))
+    return [fill(core.nxd_layout_get_group, "int32_t", struct.pointer, ranks, which, index)
             for index in range(count[0])]
 
 
@@ -296,8 +300,8 @@ def layout_find(world_size: int, axis: Axis | str, rank: int,
     """Index of the group that a rank would belong to, and its place in it."""
     struct = Struct("nxd_parallel_options_t", options or {})
     index, place = ffi.new("int32_t*"), ffi.new("int32_t*")
-    check(core.nxd_layout_find_rank(struct.pointer, world_size, to_enum(Axis, axis), rank, index,
-                                    place))
+    check(core.nxd_layout_find_rank(struct.pointer, whole(world_size), to_enum(Axis, axis),
+                                    whole(rank), index, place))
     return index[0], place[0]
 
 

@@ -167,7 +167,7 @@ class Ddp(Handle):
 
     def set_sync(self, on: bool) -> None:
         """Off for all microbatches of a step but the last."""
-        check(core.nxd_ddp_set_sync(self.pointer, on))
+        check(core.nxd_ddp_set_sync(self.pointer, whole(on)))
 
     def mark_reloaded(self) -> None:
         """Says that the arrays hold the values of one step again."""
@@ -214,7 +214,7 @@ def finish(function: Callable[..., int], pointer: Any, options: Mapping[str, Any
 def sample_epoch(num_samples: int, ranks: int, rank: int, epoch: int, seed: int = 0,
                  shuffle: bool = True, drop_last: bool = False) -> list[int]:
     """Which samples a data-parallel rank takes in an epoch."""
-    arguments = (*map(whole, (num_samples, ranks, rank, epoch, seed)), shuffle, drop_last)
+    arguments = [*map(whole, (num_samples, ranks, rank, epoch, seed, shuffle, drop_last))]
     count = ffi.new("size_t*")
     check(core.nxd_sample_epoch(*arguments, ffi.NULL, 0, count))
     room = ffi.new("int64_t[]", count[0] or 1)

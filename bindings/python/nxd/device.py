@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from nxd._handle import EngineHandle, Struct, drop_user_data, fill, get, read_struct, report, \
-    to_enum, user_data
+    to_enum, user_data, whole
 from nxd.autograd import give
 from nxd.data import DataLoader
 from nxd.enums import Device, GraphFormat
@@ -49,7 +49,7 @@ def mark_step(wait: bool = True) -> None:
 
     Without wait the graph runs while this thread goes on: the next call that needs its values
     waits, and raises what this one would have."""
-    check(engine.nxd_mark_step(wait))
+    check(engine.nxd_mark_step(whole(wait)))
 
 
 @callback("nxd_step_closure_fn")
@@ -135,7 +135,7 @@ class DeviceLoader(EngineHandle):
         where = to_enum(Device, device)
         out = ffi.new("nxd_device_loader_t**")
         self._batches: _Batches | None = None
-        self._width = num_tensors
+        self._width = num_tensors = whole(num_tensors)
         if isinstance(batches, DataLoader):
             self._width = 2 if batches.next_labels else 1
             check(engine.nxd_device_loader_create(batches.pointer, where, struct.pointer, out))
@@ -186,7 +186,7 @@ class DeviceLoader(EngineHandle):
 
     @position.setter
     def position(self, samples: int) -> None:
-        check(engine.nxd_device_loader_set_position(self.pointer, samples))
+        check(engine.nxd_device_loader_set_position(self.pointer, whole(samples)))
 
 
 def _end(batches: _Batches, destroy: Callable[[Any], None], loader: Any) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from nxd._array_calls import among
-from nxd._handle import Struct, get
+from nxd._handle import Struct, c_number, get, whole
 from nxd.raw import engine
 from nxd.tensors import Tensor
 
@@ -23,8 +23,8 @@ def _map(function: Any, context: Context, *arguments: Any) -> Tensor:
 def _map_together(function: Any, context: Context, x: Tensor, *arguments: Any) -> Tensor:
     """A mapping that the other ranks are in."""
     with among(context):
-        pointer = x.pointer
-    return _map(function, context, pointer, *arguments)
+        given = x.pointer, *(c_number("int32_t", argument) for argument in arguments)
+    return _map(function, context, *given)
 
 
 def copy_to_tensor_region(context: Context, x: Tensor) -> Tensor:
@@ -49,7 +49,7 @@ def gather_from_tensor_region(context: Context, x: Tensor) -> Tensor:
 
 def scatter_to_sequence_region(context: Context, x: Tensor, dim: int = 0) -> Tensor:
     """This rank's part of a dimension; its backward gathers."""
-    return _map(engine.nxd_scatter_to_sequence_region, context, x.pointer, dim)
+    return _map(engine.nxd_scatter_to_sequence_region, context, x.pointer, whole(dim))
 
 
 def gather_from_sequence_region(context: Context, x: Tensor, dim: int = 0,
@@ -79,4 +79,5 @@ def linear_cross_entropy(context: Context, x: Tensor, weight: Tensor, labels: Te
     with among(context):
         struct = Struct("nxd_cross_entropy_options_t", options, engine)
         tensors = x.pointer, weight.pointer, labels.pointer
-    return _map(engine.nxd_linear_cross_entropy, context, *tensors, sequence_dim, struct.pointer)
+        dim = c_number("int32_t", sequence_dim)
+    return _map(engine.nxd_linear_cross_entropy, context, *tensors, dim, struct.pointer)

@@ -111,7 +111,7 @@ class Work(Handle):
     def wait(self, timeout_ms: int = -1) -> Any:
         """Waits until the work is done, and gives the array it wrote. Timeout, with the work still
         going on, when timeout_ms has passed; Ctrl-C leaves the work as it is, too."""
-        check(core.nxd_work_wait(self.pointer, timeout_ms))
+        check(core.nxd_work_wait(self.pointer, whole(timeout_ms)))
         return self.result
 
     def fileno(self) -> int:
@@ -170,11 +170,11 @@ class Group(Handle):
         return fill(core.nxd_group_get_ranks, "int32_t", self.pointer)
 
     def set_timeout(self, timeout_ms: int) -> None:
-        check(core.nxd_group_set_timeout(self.pointer, timeout_ms))
+        check(core.nxd_group_set_timeout(self.pointer, whole(timeout_ms)))
 
     def set_next_key(self, key: int) -> None:
         """Gives the group's next call a key: ranks whose keys differ all get InvalidArgument."""
-        check(core.nxd_group_set_next_key(self.pointer, key))
+        check(core.nxd_group_set_next_key(self.pointer, whole(key)))
 
     @property
     def transport(self) -> Transport:
@@ -242,7 +242,7 @@ class Group(Handle):
         would wait for this rank otherwise. For bindings of other arrays: those of this class do so
         themselves. [collective: group]"""
         text = str(reason).replace("\0", "?").encode()
-        arguments = (self.pointer, c_text(operation), peer, tag, text)
+        arguments = (self.pointer, c_text(operation), whole(peer), whole(tag), text)
         if wait:
             core.nxd_group_reject(*arguments)
             return

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from nxd import errors
-from nxd._handle import Handle, Struct, get, strings, texts
+from nxd._handle import Handle, Struct, get, strings, texts, whole
 from nxd.errors import check
 from nxd.raw import core, ffi
 
@@ -38,7 +38,7 @@ class Job(Handle):
 
     def kill(self, number: int = signal.SIGTERM) -> None:
         """Sends a signal to every process still running."""
-        check(core.nxd_job_kill(self.pointer, number))
+        check(core.nxd_job_kill(self.pointer, whole(number)))
 
     @property
     def size(self) -> int:
@@ -47,11 +47,11 @@ class Job(Handle):
     def exit_code(self, rank: int) -> int | None:
         """Exit status, or 128 + the signal's number; None while it runs."""
         running, code = ffi.new("int32_t*"), ffi.new("int32_t*")
-        check(core.nxd_job_get_exit_code(self.pointer, rank, running, code))
+        check(core.nxd_job_get_exit_code(self.pointer, whole(rank), running, code))
         return None if running[0] else code[0]
 
     def pid(self, rank: int) -> int:
-        return get("int64_t*", core.nxd_job_get_pid, self.pointer, rank)
+        return get("int64_t*", core.nxd_job_get_pid, self.pointer, whole(rank))
 
 
 def _own_command() -> list[str]:

@@ -19,7 +19,8 @@ if TYPE_CHECKING:
 
 def number_of_extra_heads(num_heads: int, tp_degree: int) -> int:
     """Heads that are to be added to num_heads for a multiple of tp_degree."""
-    return get("int64_t*", engine.nxd_get_number_of_extra_heads, num_heads, tp_degree)
+    return get("int64_t*", engine.nxd_get_number_of_extra_heads, whole(num_heads),
+               whole(tp_degree))
 
 
 class Layer(Module):
@@ -165,7 +166,8 @@ class Model(Layer):
 
     def step_flops(self, batch: int, sequence: int) -> float:
         """Floating-point operations of one training step, all ranks together."""
-        return get("double*", engine.nxd_model_get_step_flops, self.pointer, batch, sequence)
+        return get("double*", engine.nxd_model_get_step_flops, self.pointer, whole(batch),
+                   whole(sequence))
 
 
 class TorchScript(Layer):

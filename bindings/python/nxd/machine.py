@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
-from nxd._handle import drop_user_data, get, read_struct, report, text, to_enum, user_data
+from nxd._handle import drop_user_data, get, read_struct, report, text, to_enum, user_data, whole
 from nxd._raw import MemoryStats, PhaseStats
 from nxd.enums import DType, LogLevel, Phase
 from nxd.errors import callback, check
@@ -54,7 +54,7 @@ def cpu_mode() -> bool:
 
 def measure_gemm_peak(dtype: DType | str = DType.F32, n: int = 0) -> float:
     """Floating-point operations per second of square products of size n."""
-    return get("double*", core.nxd_measure_gemm_peak, to_enum(DType, dtype), n)
+    return get("double*", core.nxd_measure_gemm_peak, to_enum(DType, dtype), whole(n))
 
 
 def release_threads() -> None:
@@ -70,7 +70,7 @@ def memory_stats() -> MemoryStats:
 
 def set_memory_cap(bytes_: int) -> None:
     """Bounds what tensors may take; 0: no cap."""
-    check(core.nxd_memory_set_cap(bytes_))
+    check(core.nxd_memory_set_cap(whole(bytes_)))
 
 
 def trim_memory() -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-from nxd._handle import Struct, fill, get, pointers, strings, text
+from nxd._handle import Struct, fill, get, pointers, strings, text, whole
 from nxd.autograd import outputs_of
 from nxd.data_parallel import Ddp
 from nxd.errors import callback, check
@@ -86,10 +86,11 @@ class ModulePipeline(Pipeline):
         train]"""
         out = ffi.new("double*")
         with collective(lambda: pipeline_group(self.model.context)):
-            results = ffi.new("nxd_tensor_t*[]", num_outputs or 1)
+            count = whole(num_outputs)
+            results = ffi.new("nxd_tensor_t*[]", count or 1)
         self._run((engine.nxd_pp_run_eval, engine.nxd_pp_run_eval_named), inputs, named, out,
-                  results if num_outputs else ffi.NULL, num_outputs)
-        return out[0], outputs_of(results, num_outputs)
+                  results if count else ffi.NULL, count)
+        return out[0], outputs_of(results, count)
 
     @property
     def losses(self) -> list[float]:

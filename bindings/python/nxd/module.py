@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from nxd import errors
 from nxd._array_calls import among
 from nxd._handle import EngineHandle, RunningHandle, Struct, c_path, c_text, drop_user_data, \
-    fill, get, integers, strings, text, texts, to_enum, told, told_row, user_data
+    fill, get, integers, strings, text, texts, to_enum, told, told_row, user_data, whole
 from nxd.autograd import _own, give, inputs_of, outputs_of
 from nxd.enums import Device, DType, Mismatch
 from nxd.errors import InvalidState, callback, check
@@ -46,7 +46,7 @@ def deferred_init(deferred: bool = True) -> Iterator[None]:
     """Modules that this thread makes within a with block are on the meta device: their parameters
     have shapes and no memory until they are moved or loaded, or a pipeline has them."""
     before = ffi.new("int32_t*")
-    check(engine.nxd_set_deferred_init(deferred, before))
+    check(engine.nxd_set_deferred_init(whole(deferred), before))
     try:
         yield
     finally:
@@ -105,7 +105,7 @@ class Parameter(EngineHandle):
         return _own(get("nxd_tensor_t**", engine.nxd_parameter_gather_full_grad, self.pointer))
 
     def set_trainable(self, trainable: bool) -> None:
-        check(engine.nxd_parameter_set_trainable(self.pointer, trainable))
+        check(engine.nxd_parameter_set_trainable(self.pointer, whole(trainable)))
 
     def on_grad(self, hook: Callable[[], None] | None) -> None:
         """Calls hook() when a backward pass has added to the gradient; None: no more."""
@@ -217,7 +217,8 @@ class Module(EngineHandle):
 
     def add_buffer(self, name: str, tensor: Tensor, saved: bool = True) -> None:
         """Adds a tensor that no gradient reaches, such as a running mean, and shares it."""
-        check(engine.nxd_module_add_buffer(self.pointer, c_text(name), tensor.pointer, saved))
+        check(engine.nxd_module_add_buffer(self.pointer, c_text(name), tensor.pointer,
+                                           whole(saved)))
 
     def buffer(self, name: str) -> Tensor:
         """A buffer of the tree by its name."""
@@ -301,11 +302,11 @@ class Module(EngineHandle):
 
     def train(self, training: bool = True) -> None:
         """Between training and evaluation: dropout."""
-        check(engine.nxd_module_set_training(self.pointer, training))
+        check(engine.nxd_module_set_training(self.pointer, whole(training)))
 
     def initialize(self, seed: int) -> None:
         """Draws all parameters anew, by their names from here."""
-        check(engine.nxd_module_initialize(self.pointer, seed))
+        check(engine.nxd_module_initialize(self.pointer, whole(seed)))
 
     def set_initializer(self, initializer: Initializer | None) -> None:
         """Parameter.set_initializer of all parameters that the tree has now."""
@@ -330,7 +331,8 @@ class Module(EngineHandle):
         """Recomputes the activations of modules in their backward pass."""
         kept: list[Any] = []
         given = None if names is None else texts("names", names)
-        check(engine.nxd_apply_checkpoint(self.pointer, strings(given, kept), len(given or ()), on))
+        check(engine.nxd_apply_checkpoint(self.pointer, strings(given, kept), len(given or ()),
+                                          whole(on)))
 
     def pad(self, tp_degree: int, num_heads: int, wrapped_classes: Sequence[str] = (),
             hook: PadHook | None = None) -> None:
@@ -344,7 +346,7 @@ class Module(EngineHandle):
             array = strings(classes, kept) if classes else ffi.NULL
             given = (ffi.NULL if hook is None else
                      ffi.new_handle((dict(self._by_address()), hook)))
-            status = engine.nxd_pad_model(self.pointer, tp_degree, num_heads, array,
+            status = engine.nxd_pad_model(self.pointer, whole(tp_degree), whole(num_heads), array,
                                           len(classes),
                                           ffi.NULL if hook is None else _pad_hook, given)
         check(status)
@@ -361,7 +363,8 @@ class Module(EngineHandle):
     def load_safetensors(self, path: str, strict: bool = True) -> LoadReport:
         """Reads parameters; each rank its own shards only."""
         out = ffi.new("nxd_load_report_t**")
-        status = engine.nxd_module_load_safetensors(self.pointer, c_path(path), strict, out)
+        status = engine.nxd_module_load_safetensors(self.pointer, c_path(path), whole(strict),
+                                                    out)
         # A strict load that fails gives a report, too, but its message says it all.
         error = errors.failure(status) if status != 0 else None
         report = _Report(out[0]) if out[0] != ffi.NULL else None

@@ -72,11 +72,11 @@ class Optimizer(RunningHandle):
     def set_hyperparameter(self, which: Hyperparameter | str, value: float,
                            group: int = -1) -> None:
         """From the next step on; group -1: of all groups."""
-        check(core.nxd_optimizer_set_hyperparameter(self.pointer, group,
+        check(core.nxd_optimizer_set_hyperparameter(self.pointer, whole(group),
                                                     to_enum(Hyperparameter, which), value))
 
     def hyperparameter(self, which: Hyperparameter | str, group: int = 0) -> float:
-        return get("double*", core.nxd_optimizer_get_hyperparameter, self.pointer, group,
+        return get("double*", core.nxd_optimizer_get_hyperparameter, self.pointer, whole(group),
                    to_enum(Hyperparameter, which))
 
     def set_lr_schedule(self, **options: Unpack[LrScheduleOptions]) -> None:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 from nxd._arrays import over_dltensor
 from nxd._handle import Handle, RunningHandle, Struct, c_path, c_text, drop_user_data, get, \
-    read_struct, report, text, to_enum, told, told_number, user_data, whole
+    integers, read_struct, report, text, to_enum, told, told_number, user_data, whole
 from nxd._raw import PpCall, PpReport, PpTask
 from nxd.enums import Axis, DType, PpScheduleKind
 from nxd.errors import InvalidArgument, InvalidState, callback, check
@@ -42,14 +42,14 @@ class PipelineSchedule(Handle):
                  tasks: Sequence[Sequence[PpTask]]) -> PipelineSchedule:
         """A schedule of one's own: the tasks of each rank, in the order it makes them."""
         out = ffi.new("nxd_pp_schedule_t**")
-        flat = [tuple(task) for rank in tasks for task in rank]
+        flat = [tuple(map(whole, task)) for rank in tasks for task in rank]
         check(core.nxd_pp_schedule_create_tasks(
             len(tasks), whole(chunks), whole(microbatches), ffi.new("nxd_pp_task_t[]", flat or 1),
             ffi.new("size_t[]", [len(rank) for rank in tasks] or 1), out))
         return cls(out[0])
 
     def tasks(self, rank: int) -> list[PpTask]:
-        count = ffi.new("size_t*")
+        rank, count = whole(rank), ffi.new("size_t*")
         check(core.nxd_pp_schedule_get_tasks(self.pointer, rank, ffi.NULL, 0, count))
         room = ffi.new("nxd_pp_task_t[]", count[0] or 1)
         check(core.nxd_pp_schedule_get_tasks(self.pointer, rank, room, count[0], count))
@@ -136,7 +136,7 @@ class Pipeline(RunningHandle):
 
     def set_timeline(self, on: bool) -> None:
         """Records when tasks, messages and waits begin and end."""
-        check(core.nxd_pp_set_timeline(self.pointer, on))
+        check(core.nxd_pp_set_timeline(self.pointer, whole(on)))
 
     def write_timeline(self, path: str) -> None:
         """As a trace (.json), on rank 0. [collective: world]"""
@@ -201,8 +201,8 @@ def _values(chunks: Sequence[Sequence[Value]], kept: list[Any]) -> tuple[Any, An
     array = ffi.new("nxd_pp_value_t[]", len(flat) or 1)
     for target, value in zip(array, flat):
         target.name = name = ffi.new("char[]", c_text(value.name))
-        target.shape = shape = ffi.new("int64_t[]", list(value.shape) or 1)
-        target.ndim, target.needs_grad = len(value.shape), value.needs_grad
+        target.shape = shape = integers(value.shape)
+        target.ndim, target.needs_grad = len(value.shape), whole(value.needs_grad)
         target.dtype = to_enum(DType, value.dtype)
         kept += [name, shape]
     counts = ffi.new("size_t[]", [len(chunk) for chunk in chunks] or 1)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, cast
 
-from nxd._handle import Struct, c_text, read_struct, report
+from nxd._handle import Struct, c_text, read_struct, report, whole
 from nxd._raw import FIELDS, PlanLayout, PlanMachine, PlanModel, PlanPrediction
 from nxd.errors import check
 from nxd.raw import core, ffi
@@ -45,6 +45,7 @@ def plan_predict(model: PlanModel, layout: PlanLayout,
 def plan_search(model: PlanModel, machine: PlanMachine | None = None, limit: int = 10,
            **options: Unpack[PlanSearchOptions]) -> list[tuple[PlanLayout, PlanPrediction]]:
     """The layouts of all ranks that take least time and fit, best first."""
+    limit = whole(limit)
     layouts = ffi.new("nxd_plan_layout_t[]", limit)
     predictions = ffi.new("nxd_plan_prediction_t[]", limit)
     for layout, prediction in zip(layouts, predictions):

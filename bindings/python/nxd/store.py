@@ -6,7 +6,8 @@ import time
 from typing import Any, Protocol
 
 from nxd import errors
-from nxd._handle import Handle, Struct, c_path, c_text, drop_user_data, get, user_data
+from nxd._handle import Handle, Struct, c_path, c_text, drop_user_data, get, user_data, \
+    whole
 from nxd.errors import callback, check
 from nxd.raw import core, ffi
 
@@ -40,8 +41,8 @@ class Store(Handle):
     @classmethod
     def tcp(cls, host: str, port: int, server: bool = False, timeout_ms: int = 0) -> Store:
         """Served over TCP by one rank; with server, port 0 picks a free one."""
-        return cls(get("nxd_store_t**", core.nxd_store_create_tcp, c_text(host), port, server,
-                       timeout_ms))
+        return cls(get("nxd_store_t**", core.nxd_store_create_tcp, c_text(host), whole(port),
+                       whole(server), whole(timeout_ms)))
 
     @classmethod
     def custom(cls, store: StoreLike) -> Store:
@@ -62,6 +63,8 @@ class Store(Handle):
 
     def get(self, key: str, timeout_ms: int = 0) -> bytes:
         """Waits for the key; Timeout when it is not there in time."""
+        if whole(timeout_ms) < 0:
+            raise errors.InvalidArgument(f"timeout_ms: expected 0 or more, got {timeout_ms}")
         end = time.monotonic() + timeout_ms / 1000
         room = ffi.new("char[]", 4096)
         size = ffi.new("size_t*")
@@ -77,7 +80,7 @@ class Store(Handle):
 
     def add(self, key: str, amount: int) -> int:
         """Adds to an integer that starts at 0, atomically, and gives the new value."""
-        return get("int64_t*", core.nxd_store_add, self.pointer, c_text(key), amount)
+        return get("int64_t*", core.nxd_store_add, self.pointer, c_text(key), whole(amount))
 
 
 @callback("nxd_store_callbacks_t.set")
@@ -97,4 +100,4 @@ def _get(key: Any, room: Any, cap: int, out_size: Any, out_found: Any, held: Any
 
 @callback("nxd_store_callbacks_t.add")
 def _add(key: Any, amount: int, out: Any, held: Any) -> None:
-    out[0] = ffi.from_handle(held).add(ffi.string(key).decode(), amount)
+    out[0] = whole(ffi.from_handle(held).add(ffi.string(key).decode(), amount))

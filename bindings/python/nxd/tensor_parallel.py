@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from nxd._array_calls import ArrayCall, Arrays, among, call_lists, described
-from nxd._handle import to_enum
+from nxd._handle import to_enum, whole
 from nxd.enums import RegionMapping
 from nxd.raw import core
 
@@ -92,5 +92,6 @@ def _map_region(context: Context, function: Any, mapping: RegionMapping | str, d
     arrays = Arrays()
     with among(context):
         read, written = described(arrays, [given], [made])
-        status = function(context.pointer, to_enum(RegionMapping, mapping), dim, *read, *written)
+        status = function(context.pointer, to_enum(RegionMapping, mapping), whole(dim), *read,
+                          *written)
     arrays.check(status)

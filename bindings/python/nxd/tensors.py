@@ -7,7 +7,7 @@ from numbers import Real
 from typing import Any, cast
 
 from nxd import _arrays, _dlpack
-from nxd._handle import EngineHandle, fill, get, integers, to_enum
+from nxd._handle import EngineHandle, fill, get, integers, to_enum, whole
 from nxd.enums import Device, DType
 from nxd.errors import InvalidArgument, Unsupported, check
 from nxd.raw import engine, ffi
@@ -162,7 +162,7 @@ class Tensor(EngineHandle):
 
     @requires_grad.setter
     def requires_grad(self, requires: bool) -> None:
-        check(engine.nxd_tensor_set_requires_grad(self.pointer, requires))
+        check(engine.nxd_tensor_set_requires_grad(self.pointer, whole(requires)))
 
     @property
     def grad(self) -> Tensor | None:
@@ -310,7 +310,7 @@ def from_dlpack(source: Any) -> Tensor:
 
 def set_aten_pool(on: bool) -> None:
     """True if ATen takes the memory of new CPU tensors from the library's pool."""
-    check(engine.nxd_memory_set_aten_pool(on))
+    check(engine.nxd_memory_set_aten_pool(whole(on)))
 
 
 def aten_pool() -> bool:

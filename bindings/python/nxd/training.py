@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from nxd._handle import pointers
+from nxd._handle import pointers, whole
 from nxd.data_parallel import finish
 from nxd.errors import check
 from nxd.group import collective
@@ -35,6 +35,6 @@ def loss_weights(context: Context, labels: Sequence[Tensor | None], ignore_index
     with collective(lambda: context.data_group):
         out = ffi.new("double[]", len(labels) or 1)
         status = engine.nxd_loss_weights(context.pointer, pointers("nxd_tensor_t", labels),
-                                         len(labels), ignore_index, shifted, out)
+                                         len(labels), whole(ignore_index), whole(shifted), out)
     check(status)
     return list(out[0:len(labels)])

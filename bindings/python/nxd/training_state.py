@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from nxd._handle import Handle, c_path, c_text, get, told
+from nxd._handle import Handle, c_path, c_text, get, told, whole
 from nxd.checkpoint import read_text
 from nxd.errors import check
 from nxd.raw import core, engine
@@ -70,7 +70,7 @@ class TrainingState(Handle):
     def wait(self, timeout_ms: int = -1) -> None:
         """Waits until the last save_async has ended, and raises what it ended with. Timeout, with
         the work still going on, when timeout_ms has passed."""
-        check(core.nxd_training_state_wait(self.pointer, timeout_ms))
+        check(core.nxd_training_state_wait(self.pointer, whole(timeout_ms)))
 
     def load_newest(self, directory: str, verify: bool = True) -> int | None:
         """Loads all parts from the newest complete checkpoint, and gives its step; None, and

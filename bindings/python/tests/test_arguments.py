@@ -174,6 +174,106 @@ class Told(unittest.TestCase):
                 on_ranks(lambda context: run(context, number), 1)
         on_ranks(told)
 
+    def test_numbers_and_flags_beside_arrays_are_not_cut(self):
+        def run(context, number):
+            x, y, world = np.ones((2, 4), "f4"), np.ones((2, 4), "f4"), context.world
+            tensor, module = nxd.zeros((2, 4)), nxd.Linear(context, 4, 4, name="l")
+            module.add_parameter("more", [4])
+            weight = module.parameter("more")
+            optimizer, state = nxd.AdamW(module), nxd.TrainingState(context)
+            ddp = nxd.Ddp.over_arrays(context, {"w": x}, {"w": y})
+            schedule = nxd.PipelineSchedule.of_kind("1f1b", 2, 1, 4)
+            stored, work = nxd.Store.local(), world.barrier(wait=False)
+            checkpoint = nxd.Checkpoint.create(context, directory, 1)
+            model = {"layers": 1, "hidden": 8}
+            calls = [
+                lambda: work.wait(number), lambda: world.set_timeout(number),
+                lambda: world.set_next_key(number), lambda: world.reject("", "", True, number),
+                lambda: world.reject("", "", True, 0, number), lambda: state.wait(number),
+                lambda: checkpoint.wait(number), lambda: stored.add("key", number),
+                lambda: stored.get("none", number), lambda: job.exit_code(number),
+                lambda: job.pid(number), lambda: job.kill(number),
+                lambda: nxd.Store.tcp("localhost", number),
+                lambda: nxd.Store.tcp("localhost", 1, number),
+                lambda: nxd.Store.tcp("localhost", 1, False, number),
+                lambda: setattr(context, "plain_kernels", number),
+                lambda: context.arena((number, 2)), lambda: nxd.layout_groups(number, "data"),
+                lambda: nxd.layout_find(number, "data", 0),
+                lambda: nxd.layout_find(4, "data", number),
+                lambda: nxd.sample_epoch(8, 2, 0, 0, 0, number), lambda: ddp.set_sync(number),
+                lambda: schedule.tasks(number), lambda: schedule.of_tasks(1, 1, [[(0, number, 0)]]),
+                lambda: nxd.CallbackPipeline(context, None, [[]], [[nxd.Value("v", (number,))]]),
+                lambda: nxd.plan_search(model, limit=number),
+                lambda: nxd.measure_gemm_peak("f32", number),
+                lambda: nxd.set_memory_cap(number), lambda: nxd.loss_weights(context, [], number),
+                lambda: nxd.loss_weights(context, [], -100, number), lambda: module.train(number),
+                lambda: module.initialize(number), lambda: module.checkpoint(on=number),
+                lambda: module.pad(number, 4), lambda: module.pad(1, number),
+                lambda: module.add_buffer("b", tensor, number),
+                lambda: weight.set_trainable(number),
+                lambda: module.load_safetensors("none", number),
+                lambda: nxd.deferred_init(number).__enter__(),
+                lambda: optimizer.set_hyperparameter("learning_rate", 1, number),
+                lambda: optimizer.hyperparameter("learning_rate", number),
+                lambda: setattr(tensor, "requires_grad", number),
+                lambda: nxd.set_aten_pool(number), lambda: nxd.number_of_extra_heads(number, 2),
+                lambda: nxd.number_of_extra_heads(4, number), lambda: nxd.mark_step(number),
+                lambda: nxd.DeviceLoader([], num_tensors=number),
+                lambda: nxd.backward([tensor], None, number),
+                lambda: nxd.grad([tensor], [tensor], None, number),
+                lambda: nxd.grad_enabled(number).__enter__(),
+                lambda: nxd.scatter_to_sequence_region(context, tensor, number),
+                lambda: nxd.gather_from_sequence_region(context, tensor, number),
+                lambda: nxd.gather_from_sequence_region(context, tensor, 0, number),
+                lambda: nxd.reduce_scatter_to_sequence_region(context, tensor, number),
+                lambda: nxd.linear_cross_entropy(context, tensor, tensor, tensor, number),
+                lambda: nxd.tensor_parallel.region_mapping_forward(context, "copy_to", number, x,
+                                                                   y)]
+            for index, call in enumerate(calls):
+                with self.subTest(index, number=number), self.assertRaisesRegex(
+                        (nxd.InvalidArgument, TypeError), "an integer is required"):
+                    call()
+            work.wait(np.int64(1000))
+            self.assertEqual(stored.add("key", np.int64(2)), 2)
+
+        with nxd.spawn(["true"], 1) as job, tempfile.TemporaryDirectory() as directory:
+            job.wait()
+            self.assertEqual(job.exit_code(np.int32(0)), 0)
+            for number in (np.float32(0.5), Decimal("1.7"), float("nan"), 2.0):
+                on_ranks(lambda context: run(context, number), 1, {})
+
+    def test_numbers_beyond_their_type(self):
+        with nxd.Store.local() as store, nxd.Context() as context:
+            for number in (2**63, -2**63 - 1):
+                for call in (lambda: store.add("key", number),
+                             lambda: context.world.set_timeout(number),
+                             lambda: context.world.barrier(wait=False).wait(number),
+                             lambda: nxd.layout_find(number, "data", 0)):
+                    self.assertRaises(OverflowError, call)
+            self.assertRaises(OverflowError, nxd.layout_find, 4, "data", 2**31)
+            with self.assertRaisesRegex(nxd.InvalidArgument, "expected 0 or more, got -1"):
+                store.get("none", -1)
+            with self.assertRaisesRegex(nxd.InvalidArgument, "expected sizes of 0 or more"):
+                context.arena((-2, -2))
+            sizes = np.array([2**16, 2**16], "i4")  # whose product numpy would take for 0
+            self.assertRaises(nxd.OutOfMemory, context.arena, (*sizes, 2**20))
+
+    def test_dimensions_refused_here_are_told_to_the_peers(self):
+        def run(context, call):
+            here = context.rank == 1
+            with self.assertRaises((TypeError, OverflowError) if here
+                                   else nxd.InvalidArgument) as caught:
+                call(context, nxd.zeros((2, 4)), bad if here else 0)
+            if not here:
+                self.assertRegex(str(caught.exception), "rank 1 rejected its arguments")
+
+        labels = nxd.zeros((4,), "i64")
+        for bad in (2**31, 1.0):
+            for call in (nxd.gather_from_sequence_region, nxd.reduce_scatter_to_sequence_region,
+                         lambda context, x, dim: nxd.linear_cross_entropy(context, x, x, labels,
+                                                                          dim)):
+                on_ranks(lambda context: run(context, call), layout={"tensor_parallel_size": 2})
+
 
 class Memory(unittest.TestCase):
     def test_values_of_stores(self):
