@@ -3,6 +3,7 @@ use crate::element::{count, dlpack, reach, DType, Element};
 use crate::error::{invalid, told, Error, Result, Status};
 use nxd_sys as sys;
 use std::cell::{Cell, Ref, RefCell, RefMut};
+use std::ffi::CString;
 use std::os::raw::{c_char, c_void};
 use std::rc::Rc;
 
@@ -366,10 +367,10 @@ pub(crate) fn reading<'a, R>(
     result
 }
 
-/// The same of a call with a text, which is told by none.
+/// The same of a call with a text or path, which is told by none.
 pub(crate) fn told_reading<'a, R>(
     arrays: impl IntoIterator<Item = &'a Rc<Arrays>>,
-    text: &str,
+    text: Result<CString>,
     call: impl Fn(*const c_char) -> Result<R>,
 ) -> Result<R> {
     reading(arrays, || drop(call(std::ptr::null())), || told(text, &call))

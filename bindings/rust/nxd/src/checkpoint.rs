@@ -1,8 +1,11 @@
 use crate::context::Context;
-use crate::error::{c_string, check, told, Result};
+use crate::error::{c_path, c_string, check, told, Result};
 use crate::object::{create, get, object, Owned};
 use nxd_sys as sys;
+use std::ffi::{CStr, OsString};
 use std::os::raw::c_char;
+use std::os::unix::ffi::OsStringExt;
+use std::path::{Path, PathBuf};
 use std::ptr::null_mut;
 use std::time::Duration;
 
@@ -14,7 +17,15 @@ object! {
 }
 
 /// A text of a getter, and none where it says that it needs no room.
-pub(crate) fn text(read: impl Fn(*mut c_char, usize, &mut usize) -> sys::nxd_status_t) -> Result<Option<String>> {
+pub(crate) fn text(
+    read: impl Fn(*mut c_char, usize, &mut usize) -> sys::nxd_status_t,
+) -> Result<Option<String>> {
+    Ok(bytes(read)?.map(|text| String::from_utf8_lossy(&text).into_owned()))
+}
+
+fn bytes(
+    read: impl Fn(*mut c_char, usize, &mut usize) -> sys::nxd_status_t,
+) -> Result<Option<Vec<u8>>> {
     let mut needed = 0;
     check(read(null_mut(), 0, &mut needed))?;
     if needed == 0 {
@@ -22,21 +33,30 @@ pub(crate) fn text(read: impl Fn(*mut c_char, usize, &mut usize) -> sys::nxd_sta
     }
     let mut room: Vec<c_char> = vec![0; needed];
     check(read(room.as_mut_ptr(), room.len(), &mut needed))?;
-    Ok(Some(unsafe { crate::error::string(room.as_ptr()) }))
+    Ok(Some(unsafe { CStr::from_ptr(room.as_ptr()) }.to_bytes().to_vec()))
 }
 
 impl Checkpoint {
     /// Begins the checkpoint of a step. Collective: world.
-    pub fn create(ctx: &Context, directory: &str, step: i64) -> Result<Owned<Checkpoint>> {
-        told(directory, |path| {
+    pub fn create(
+        ctx: &Context,
+        directory: impl AsRef<Path>,
+        step: i64,
+    ) -> Result<Owned<Checkpoint>> {
+        told(c_path(directory), |path| {
             create(|out| unsafe { sys::nxd_checkpoint_create(ctx.as_raw(), path, step, out) })
         })
     }
 
     /// Opens that of a step; with `verify` the checksums of all files are compared. Collective:
     /// world.
-    pub fn open(ctx: &Context, directory: &str, step: i64, verify: bool) -> Result<Owned<Checkpoint>> {
-        told(directory, |path| {
+    pub fn open(
+        ctx: &Context,
+        directory: impl AsRef<Path>,
+        step: i64,
+        verify: bool,
+    ) -> Result<Owned<Checkpoint>> {
+        told(c_path(directory), |path| {
             create(|out| unsafe {
                 sys::nxd_checkpoint_open(ctx.as_raw(), path, step, verify.into(), out)
             })
@@ -46,10 +66,10 @@ impl Checkpoint {
     /// Opens the newest complete one, if there is one. Collective: world.
     pub fn open_newest(
         ctx: &Context,
-        directory: &str,
+        directory: impl AsRef<Path>,
         verify: bool,
     ) -> Result<Option<Owned<Checkpoint>>> {
-        told(directory, |path| {
+        told(c_path(directory), |path| {
             let mut out = null_mut();
             check(unsafe {
                 sys::nxd_checkpoint_open_newest(ctx.as_raw(), path, verify.into(), &mut out)
@@ -63,12 +83,12 @@ impl Checkpoint {
     }
 
     /// Where a file of the checkpoint is to be written, or lies.
-    pub fn path(&self, name: &str) -> Result<String> {
+    pub fn path(&self, name: &str) -> Result<PathBuf> {
         let name = c_string(name)?;
-        let path = text(|buf, cap, needed| unsafe {
+        let path = bytes(|buf, cap, needed| unsafe {
             sys::nxd_checkpoint_get_path(self.as_raw(), name.as_ptr(), buf, cap, needed)
         })?;
-        Ok(path.unwrap_or_default())
+        Ok(OsString::from_vec(path.unwrap_or_default()).into())
     }
 
     /// Keeps a text with the checkpoint.

@@ -27,7 +27,7 @@ impl DataLoader {
         sequence_length: i64,
         options: &DataLoaderOptions,
     ) -> Result<Owned<DataLoader>> {
-        let names: Result<Vec<_>> = paths.iter().map(|path| c_path(path.as_ref())).collect();
+        let names: Result<Vec<_>> = paths.iter().map(|path| c_path(path)).collect();
         let names = match names {
             Ok(names) => names,
             // The peers are in the call already, or about to be.

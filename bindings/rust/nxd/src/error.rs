@@ -203,7 +203,8 @@ pub(crate) unsafe fn string(text: *const c_char) -> String {
 }
 
 /// A path, which need not be UTF-8.
-pub(crate) fn c_path(path: &Path) -> Result<CString> {
+pub(crate) fn c_path(path: impl AsRef<Path>) -> Result<CString> {
+    let path = path.as_ref();
     CString::new(path.as_os_str().as_bytes())
         .or_else(|_| invalid(format!("expected no NUL within a path, got {:?}", path)))
 }
@@ -213,10 +214,14 @@ pub(crate) fn c_string(text: &str) -> Result<CString> {
         .or_else(|_| invalid(format!("expected no NUL within a string, got {:?}", text)))
 }
 
-/// A collective call with a text of this rank's. One that is none goes as NULL, which the library
-/// rejects on all ranks: the peers, who are in the call already or about to be, would wait otherwise.
-pub(crate) fn told<R>(text: &str, call: impl Fn(*const c_char) -> Result<R>) -> Result<R> {
-    match c_string(text) {
+/// A collective call with a text or path of this rank's. One that is none goes as NULL, which the
+/// library rejects on all ranks: the peers, who are in the call already or about to be, would wait
+/// otherwise.
+pub(crate) fn told<R>(
+    text: Result<CString>,
+    call: impl Fn(*const c_char) -> Result<R>,
+) -> Result<R> {
+    match text {
         Ok(text) => call(text.as_ptr()),
         Err(error) => {
             let _ = call(std::ptr::null());

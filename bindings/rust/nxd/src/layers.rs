@@ -458,7 +458,7 @@ pub fn shard_gather_full(
 /// Reads this rank's part of a tensor, and no other bytes of it. Local.
 pub fn shard_load_safetensors(
     ctx: &Context,
-    path: &Path,
+    path: impl AsRef<Path>,
     name: &str,
     options: &ShardOptions,
     shard: &mut Out,

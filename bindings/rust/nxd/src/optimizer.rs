@@ -4,11 +4,12 @@ use crate::checkpoint::Checkpoint;
 use crate::data_parallel::{finishing, recovering, Ddp, DdpHandle, FinishOptions};
 use crate::element::{DType, Element};
 use crate::error::{
-    c_string, check, check_abi, invalid, string, ParameterState, Result, Status,
+    c_path, c_string, check, check_abi, invalid, string, ParameterState, Result, Status,
 };
 use crate::object::{create, get, object, Owned};
 use nxd_sys as sys;
 use std::os::raw::c_void;
+use std::path::Path;
 use std::ptr::null_mut;
 use std::rc::Rc;
 use sys::Versioned;
@@ -227,24 +228,22 @@ impl Optimizer {
     }
 
     /// Writes the whole state as one safetensors file. Collective: tensor, data, pipeline groups.
-    pub fn save(&self, path: &str) -> Result<()> {
-        told_reading(&self.kept.arrays, path, |path| {
+    pub fn save(&self, path: impl AsRef<Path>) -> Result<()> {
+        told_reading(&self.kept.arrays, c_path(path), |path| {
             check(unsafe { sys::nxd_optimizer_save(self.as_raw(), path) })
         })
     }
 
     /// The state as it is now becomes a file of a checkpoint. Collective: world.
     pub fn snapshot(&self, checkpoint: &Checkpoint, name: &str) -> Result<()> {
-        told_reading(&self.kept.arrays, name, |name| {
-            check(unsafe {
-                sys::nxd_optimizer_snapshot(self.as_raw(), checkpoint.as_raw(), name)
-            })
+        told_reading(&self.kept.arrays, c_string(name), |name| {
+            check(unsafe { sys::nxd_optimizer_snapshot(self.as_raw(), checkpoint.as_raw(), name) })
         })
     }
 
     /// Reads this rank's part of a state that any layout wrote.
-    pub fn load(&mut self, path: &str) -> Result<()> {
-        let path = c_string(path)?;
+    pub fn load(&mut self, path: impl AsRef<Path>) -> Result<()> {
+        let path = c_path(path)?;
         check(unsafe { sys::nxd_optimizer_load(self.as_raw(), path.as_ptr()) })
     }
 

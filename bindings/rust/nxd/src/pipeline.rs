@@ -2,11 +2,12 @@
 use crate::callback::{guard, Shared};
 use crate::context::Context;
 use crate::element::{dlpack_dtype, DType, Element};
-use crate::error::{c_string, check, invalid, string, told, Error, Result, Status};
+use crate::error::{c_path, c_string, check, invalid, string, told, Error, Result, Status};
 use crate::object::{create, get, list, object, Owned};
 use crate::parallel::Axis;
 use nxd_sys as sys;
 use std::os::raw::c_void;
+use std::path::Path;
 use std::ptr::{null, null_mut, NonNull};
 
 pub use sys::nxd_pp_call_t as StageCall;
@@ -142,8 +143,8 @@ impl Pipeline {
     }
 
     /// Writes what all ranks recorded, as a trace (".json"). Collective: world.
-    pub fn write_timeline(&self, path: &str) -> Result<()> {
-        told(path, |path| check(unsafe { sys::nxd_pp_write_timeline(self.as_raw(), path) }))
+    pub fn write_timeline(&self, path: impl AsRef<Path>) -> Result<()> {
+        told(c_path(path), |path| check(unsafe { sys::nxd_pp_write_timeline(self.as_raw(), path) }))
     }
 }
 

@@ -1,9 +1,10 @@
 use crate::callback::{guard, release};
-use crate::error::{c_string, check, invalid, Result, Status};
+use crate::error::{c_path, c_string, check, invalid, Result, Status};
 use crate::object::{create, get, object, Owned};
 use nxd_sys as sys;
 use std::ffi::CStr;
 use std::os::raw::{c_char, c_void};
+use std::path::Path;
 use std::time::Duration;
 
 object! {
@@ -33,8 +34,8 @@ impl Store {
     }
 
     /// Store in a file that all ranks can write; the path must be fresh for each job.
-    pub fn file(path: &str) -> Result<Owned<Store>> {
-        let path = c_string(path)?;
+    pub fn file(path: impl AsRef<Path>) -> Result<Owned<Store>> {
+        let path = c_path(path)?;
         create(|out| unsafe { sys::nxd_store_create_file(path.as_ptr(), out) })
     }
 

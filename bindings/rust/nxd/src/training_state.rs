@@ -2,10 +2,11 @@ use crate::arrays::{reading, told_reading, Arrays};
 use crate::checkpoint::{text, Checkpoint};
 use crate::context::Context;
 use crate::data::DataLoader;
-use crate::error::{c_string, check, told, Result};
+use crate::error::{c_path, c_string, check, told, Result};
 use crate::object::{create, get, object, Owned};
 use crate::optimizer::Optimizer;
 use nxd_sys as sys;
+use std::path::Path;
 use std::rc::Rc;
 use std::time::Duration;
 
@@ -67,15 +68,20 @@ impl TrainingState {
 
     /// Saves all parts as the checkpoint of a step, and keeps the last so many; 0: all. Collective:
     /// world.
-    pub fn save(&mut self, directory: &str, step: i64, keep_last: i32) -> Result<()> {
-        told_reading(&self.arrays, directory, |path| {
+    pub fn save(&mut self, directory: impl AsRef<Path>, step: i64, keep_last: i32) -> Result<()> {
+        told_reading(&self.arrays, c_path(directory), |path| {
             check(unsafe { sys::nxd_training_state_save(self.as_raw(), path, step, keep_last) })
         })
     }
 
     /// The same in the background, while the program goes on. Collective: world.
-    pub fn save_async(&mut self, directory: &str, step: i64, keep_last: i32) -> Result<()> {
-        told_reading(&self.arrays, directory, |path| {
+    pub fn save_async(
+        &mut self,
+        directory: impl AsRef<Path>,
+        step: i64,
+        keep_last: i32,
+    ) -> Result<()> {
+        told_reading(&self.arrays, c_path(directory), |path| {
             check(unsafe {
                 sys::nxd_training_state_save_async(self.as_raw(), path, step, keep_last)
             })
@@ -91,8 +97,12 @@ impl TrainingState {
 
     /// Loads all parts from the newest complete checkpoint, and gives its step; `None`, and nothing
     /// changed, where there is none. Collective: world.
-    pub fn load_newest(&mut self, directory: &str, verify: bool) -> Result<Option<i64>> {
-        let step = told(directory, |path| {
+    pub fn load_newest(
+        &mut self,
+        directory: impl AsRef<Path>,
+        verify: bool,
+    ) -> Result<Option<i64>> {
+        let step = told(c_path(directory), |path| {
             get(|out| unsafe {
                 sys::nxd_training_state_load_newest(self.as_raw(), path, verify.into(), out)
             })

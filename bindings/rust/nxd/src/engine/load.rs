@@ -1,9 +1,10 @@
 use crate::checkpoint::Checkpoint;
 use crate::engine::module::Module;
-use crate::error::{c_string, check, string, told, Result};
+use crate::error::{c_path, c_string, check, string, told, Result};
 use crate::object::{get, object, Owned};
 use crate::training_state::TrainingState;
 use nxd_sys as sys;
+use std::path::Path;
 use std::ptr::{null, null_mut};
 
 pub use sys::nxd_mismatch_t as Mismatch;
@@ -30,8 +31,12 @@ impl LoadReport {
 impl Module {
     /// Reads parameters from safetensors, each rank its own shards. With `strict` any mismatch is an
     /// error that changes nothing.
-    pub fn load_safetensors(&self, path: &str, strict: bool) -> Result<Owned<LoadReport>> {
-        let path = c_string(path)?;
+    pub fn load_safetensors(
+        &self,
+        path: impl AsRef<Path>,
+        strict: bool,
+    ) -> Result<Owned<LoadReport>> {
+        let path = c_path(path)?;
         let mut report = null_mut();
         let status = unsafe {
             sys::nxd_module_load_safetensors(
@@ -52,13 +57,15 @@ impl Module {
 
     /// Writes the whole parameters as one safetensors file. Collective: tensor- and pipeline-parallel
     /// groups.
-    pub fn save_safetensors(&self, path: &str) -> Result<()> {
-        told(path, |path| check(unsafe { sys::nxd_module_save_safetensors(self.as_raw(), path) }))
+    pub fn save_safetensors(&self, path: impl AsRef<Path>) -> Result<()> {
+        told(c_path(path), |path| {
+            check(unsafe { sys::nxd_module_save_safetensors(self.as_raw(), path) })
+        })
     }
 
     /// The parameters as they are now become a file of a checkpoint. Collective: world.
     pub fn snapshot(&self, checkpoint: &Checkpoint, name: &str) -> Result<()> {
-        told(name, |name| {
+        told(c_string(name), |name| {
             check(unsafe { sys::nxd_module_snapshot(self.as_raw(), checkpoint.as_raw(), name) })
         })
     }

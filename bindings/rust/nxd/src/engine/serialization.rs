@@ -1,9 +1,10 @@
 use crate::context::Context;
 use crate::engine::module::Texts;
 use crate::engine::tensor::{Device, Tensor};
-use crate::error::{c_string, check, string, Result};
+use crate::error::{c_path, c_string, check, string, Result};
 use crate::object::{create, get, object, Owned};
 use nxd_sys as sys;
+use std::path::Path;
 use std::ptr::null;
 
 /// Texts that a file of tensors has beside them, and which ranks write it.
@@ -35,7 +36,7 @@ type Save = unsafe extern "C" fn(
 fn write(
     function: Save,
     ctx: &Context,
-    path: &str,
+    path: &Path,
     tensors: &[(&str, &Tensor)],
     options: &SaveOptions,
 ) -> Result<()> {
@@ -44,7 +45,7 @@ fn write(
         let names = Texts::new(&tensors.iter().map(|(name, _)| *name).collect::<Vec<_>>())?;
         let keys = Texts::new(&options.texts.iter().map(|(key, _)| *key).collect::<Vec<_>>())?;
         let values = Texts::new(&options.texts.iter().map(|(_, text)| *text).collect::<Vec<_>>())?;
-        Ok((c_string(path)?, names, keys, values))
+        Ok((c_path(path)?, names, keys, values))
     };
     let (path, names, keys, values) = match texts() {
         Ok(texts) => texts,
@@ -64,31 +65,29 @@ fn write(
         ..Default::default()
     };
     let (list, n) = names.pointers();
-    check(unsafe {
-        function(ctx.as_raw(), path.as_ptr(), list, handles.as_ptr(), n, &options)
-    })
+    check(unsafe { function(ctx.as_raw(), path.as_ptr(), list, handles.as_ptr(), n, &options) })
 }
 
 /// Writes tensors and texts as one safetensors file, once they are all in the host's memory.
 /// Collective: world.
 pub fn save(
     ctx: &Context,
-    path: &str,
+    path: impl AsRef<Path>,
     tensors: &[(&str, &Tensor)],
     options: &SaveOptions,
 ) -> Result<()> {
-    write(sys::nxd_save, ctx, path, tensors, options)
+    write(sys::nxd_save, ctx, path.as_ref(), tensors, options)
 }
 
 /// The same file, tensor by tensor: one of them is copied to the host's memory at a time.
 /// Collective: world.
 pub fn serialization_save(
     ctx: &Context,
-    path: &str,
+    path: impl AsRef<Path>,
     tensors: &[(&str, &Tensor)],
     options: &SaveOptions,
 ) -> Result<()> {
-    write(sys::nxd_serialization_save, ctx, path, tensors, options)
+    write(sys::nxd_serialization_save, ctx, path.as_ref(), tensors, options)
 }
 
 object! {
@@ -97,8 +96,8 @@ object! {
 }
 
 /// Opens a file of [`save`], [`serialization_save`], or any other safetensors.
-pub fn serialization_load(path: &str) -> Result<Owned<Serialization>> {
-    let path = c_string(path)?;
+pub fn serialization_load(path: impl AsRef<Path>) -> Result<Owned<Serialization>> {
+    let path = c_path(path)?;
     create(|out| unsafe { sys::nxd_serialization_load(path.as_ptr(), out) })
 }
 

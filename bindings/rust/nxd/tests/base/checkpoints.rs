@@ -1,8 +1,10 @@
 use crate::common::{on_ranks, LIMIT};
 use nxd::{
     AdamwOptions, Array, Checkpoint, Context, DataLoader, DataLoaderOptions, Ddp, DdpOptions,
-    FinishOptions, Optimizer, Result, Status, TrainingState,
+    FinishOptions, Optimizer, Result, Status, Store, TrainingState,
 };
+use std::ffi::OsString;
+use std::os::unix::ffi::OsStringExt;
 
 fn ddp(ctx: &Context) -> Result<Ddp> {
     let arrays = vec![Array::new("w", &[4, 3], vec![1f32; 12])?];
@@ -42,6 +44,37 @@ fn saved_and_gone_on_from() {
         assert_eq!(missing.status(), Status::IO);
         ctx.finalize()
     });
+    std::fs::remove_dir_all(directory).unwrap();
+}
+
+#[test]
+fn paths_that_are_no_utf8() {
+    let mut name = OsString::from_vec(b"nxd-rust-\xfe\xff-".to_vec());
+    name.push(std::process::id().to_string());
+    let directory = &std::env::temp_dir().join(name);
+    on_ranks(2, |ctx| {
+        let rule = adamw(&ctx)?;
+        let checkpoint = Checkpoint::create(&ctx, directory, 1)?;
+        assert!(checkpoint.path("more")?.starts_with(directory));
+        if ctx.rank()? == 0 {
+            std::fs::write(checkpoint.path("more")?, "text").unwrap();
+        }
+        rule.snapshot(&checkpoint, "state")?;
+        checkpoint.publish(0)?;
+        let newest = Checkpoint::open_newest(&ctx, directory, true)?.expect("one was published");
+        assert_eq!(std::fs::read(newest.path("more")?).unwrap(), b"text");
+        adamw(&ctx)?.load(newest.path("state")?)?;
+        rule.save(directory.join("copy"))?;
+        adamw(&ctx)?.load(&directory.join("copy"))?;
+        let mut state = TrainingState::new(&ctx)?;
+        state.save(directory.join("run"), 7, 0)?;
+        assert_eq!(state.load_newest(directory.join("run"), true)?, Some(7));
+        ctx.finalize()
+    });
+    let store = Store::file(directory.join("store")).unwrap();
+    store.set("key", b"value").unwrap();
+    assert!(directory.join("store").exists());
+    drop(store);
     std::fs::remove_dir_all(directory).unwrap();
 }
 

@@ -6,6 +6,8 @@ use nxd::{
     ParallelOptions, Result, SaveOptions, Shard, Status, Tensor,
 };
 use std::cell::Cell;
+use std::ffi::OsString;
+use std::os::unix::ffi::OsStringExt;
 use std::rc::Rc;
 
 fn tensor_parallel(ctx: &Context) -> Result<()> {
@@ -363,8 +365,10 @@ fn heads_that_ranks_do_not_divide() {
 #[test]
 fn files_of_tensors() {
     let ctx = alone();
-    let path = std::env::temp_dir().join(format!("nxd-rust-{}.safetensors", std::process::id()));
-    let path = path.to_str().unwrap();
+    // A path as it may be, and in Rust's own types.
+    let mut name = OsString::from_vec(b"nxd-rust-\xff-".to_vec());
+    name.push(format!("{}.safetensors", std::process::id()));
+    let path = &std::env::temp_dir().join(name);
     let a = Tensor::from_slice(&[1f32, 2.0, 3.0], &[3]).unwrap();
     let b = Tensor::from_slice(&[7i64], &[1]).unwrap();
     let options = SaveOptions { texts: &[("epoch", "3")], ..Default::default() };
