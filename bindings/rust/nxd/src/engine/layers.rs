@@ -2,6 +2,7 @@
 use crate::context::Context;
 use crate::element::DType;
 use crate::engine::module::Module;
+use crate::engine::parameter::dimension;
 use crate::engine::tensor::Device;
 use crate::error::{c_string, Result};
 use crate::object::{create, get, Owned};
@@ -249,7 +250,7 @@ pub fn dropout(
     shard_dim: Option<usize>,
 ) -> Result<Owned<Module>> {
     let name = c_string(name)?;
-    let dim = shard_dim.map_or(-1, |dim| dim as i32);
+    let dim = shard_dim.map_or(-1, dimension);
     create(|out| unsafe { sys::nxd_layer_create_dropout(ctx.as_raw(), p, name.as_ptr(), dim, out) })
 }
 

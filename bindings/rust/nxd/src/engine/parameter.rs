@@ -180,12 +180,18 @@ pub fn with_deferred_init<R>(body: impl FnOnce() -> Result<R>) -> Result<R> {
     body()
 }
 
+/// A dimension as C takes it. One that does not fit is not cut to another, but the greatest there
+/// is, which no tensor has.
+pub(crate) fn dimension(dim: usize) -> i32 {
+    i32::try_from(dim).unwrap_or(i32::MAX)
+}
+
 /// How a parameter of one's own is made: the whole options by [`ParameterOptions`], or these.
 pub fn parameter_options(dtype: DType, shard_dim: Option<usize>, init: Init) -> ParameterOptions {
     ParameterOptions {
         dtype,
         has_shard_dim: shard_dim.is_some().into(),
-        shard_dim: shard_dim.map_or(0, |dim| dim as i32),
+        shard_dim: shard_dim.map_or(0, dimension),
         init,
         device: Device::CPU,
         ..Default::default()

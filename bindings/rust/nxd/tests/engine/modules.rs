@@ -227,6 +227,10 @@ fn every_layer() {
     let ids = Tensor::from_slice(&[1i64, 9], &[2]).unwrap();
     assert_eq!(table.forward(&[&*ids]).unwrap().shape().unwrap(), [2, 8]);
     assert!(layers::dropout(&ctx, 1.5, "drop", None).is_err());
+    let beyond = layers::dropout(&ctx, 0.5, "drop", Some(1 << 32)).unwrap();
+    assert_eq!(beyond.forward(&[&*x]).unwrap_err().status(), Status::INVALID_ARGUMENT);
+    let beyond = parameter_options(DType::F32, Some(1 << 32), Init::NORMAL);
+    assert!(Module::container(&ctx, "Own").unwrap().add_parameter("w", &[3, 2], &beyond).is_err());
     let tied = Module::container(&ctx, "Tied").unwrap();
     tied.add_child("embed", &table).unwrap();
     let bare = LinearOptions { bias: Toggle::OFF, ..Default::default() };
