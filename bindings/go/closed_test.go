@@ -112,6 +112,22 @@ func TestNumbersBeyondThoseOfC(t *testing.T) {
 	})
 }
 
+func TestPlainKernelsBesideTheirVariable(t *testing.T) {
+	for _, variable := range []string{"0", "1"} {
+		t.Setenv("NXD_PLAIN_KERNELS", variable)
+		for toggle, want := range map[nxd.Toggle]bool{nxd.Default: variable == "1", nxd.On: true, nxd.Off: false} {
+			c, err := nxd.NewContext(bounded(t), &nxd.ContextOptions{PlainKernels: toggle})
+			if err != nil {
+				t.Fatal(err)
+			}
+			if plain, err := c.PlainKernels(); err != nil || plain != want {
+				t.Errorf("NXD_PLAIN_KERNELS=%s, %v: %v, %v", variable, toggle, plain, err)
+			}
+			c.Close()
+		}
+	}
+}
+
 // The longest duration, which programs give for no bound, is one.
 func TestTheLongestDuration(t *testing.T) {
 	store, err := nxd.NewTCPStore("127.0.0.1", 0, true, math.MaxInt64)

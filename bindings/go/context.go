@@ -27,10 +27,20 @@ type ContextOptions struct {
 	Timeout      time.Duration
 	Interface    string // network interface or address
 	Seed         uint64
-	PlainKernels bool
+	PlainKernels Toggle // Default: by NXD_PLAIN_KERNELS, or Off
 	Transport    Transport
 	HostID       string // ranks that give the same name share memory
 }
+
+// Toggle is an option that is on or off, or as its place has it.
+type Toggle = raw.Toggle
+
+// Toggles.
+const (
+	Default = raw.ToggleDefault
+	On      = raw.ToggleOn
+	Off     = raw.ToggleOff
+)
 
 type canceller interface{ Err() error }
 
@@ -52,7 +62,7 @@ func NewContext(ctx context.Context, o *ContextOptions) (*Context, error) {
 	defer scratch.Free()
 	c := raw.ContextOptions{
 		Rank: raw.Int32(o.Rank), Size: raw.Int32(o.Size), LocalRank: raw.Int32(o.LocalRank),
-		TimeoutMs: milliseconds(o.Timeout), Seed: o.Seed, PlainKernels: raw.Toggle(flag(o.PlainKernels)),
+		TimeoutMs: milliseconds(o.Timeout), Seed: o.Seed, PlainKernels: o.PlainKernels,
 		Transport: o.Transport,
 	}.Sized()
 	var badInterface, badHost error

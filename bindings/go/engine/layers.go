@@ -19,9 +19,9 @@ type (
 
 // Toggles, initialisers, rotary scalings, fusions and activations.
 const (
-	Default = raw.ToggleDefault
-	On      = raw.ToggleOn
-	Off     = raw.ToggleOff
+	Default = nxd.Default
+	On      = nxd.On
+	Off     = nxd.Off
 
 	InitDefault        = raw.InitDefault
 	InitNormal         = raw.InitNormal

@@ -11,6 +11,7 @@ use std::ops::{Deref, DerefMut};
 use std::os::raw::{c_char, c_void};
 use std::time::Duration;
 
+pub use sys::nxd_toggle_t as Toggle;
 pub use sys::nxd_transport_t as Transport;
 
 object! {
@@ -46,7 +47,8 @@ pub struct ContextOptions<'a> {
     pub interface_name: Option<&'a str>,
     /// Seed of initial weights and random bits; 0: NXD_SEED or 0.
     pub seed: u64,
-    pub plain_kernels: bool,
+    /// Layers run through plain ATen operators; `DEFAULT`: by NXD_PLAIN_KERNELS, or `OFF`.
+    pub plain_kernels: Toggle,
     pub transport: Transport,
     /// Ranks that give the same name share memory.
     pub host_id: Option<&'a str>,
@@ -64,7 +66,7 @@ impl Default for ContextOptions<'_> {
             timeout: None,
             interface_name: None,
             seed: 0,
-            plain_kernels: false,
+            plain_kernels: Toggle::DEFAULT,
             transport: Transport::AUTO,
             host_id: None,
             interrupt: None,
@@ -103,7 +105,7 @@ impl Context {
             timeout_ms: options.timeout.map_or(0, |timeout| milliseconds(timeout).max(1)),
             interface_name: pointer(&interface_name),
             seed: options.seed,
-            plain_kernels: sys::nxd_toggle_t(options.plain_kernels.into()),
+            plain_kernels: options.plain_kernels,
             transport,
             host_id: pointer(&host_id),
             ..Default::default()

@@ -36,7 +36,7 @@ mod work;
 
 pub use arrays::{Array, Float};
 pub use checkpoint::Checkpoint;
-pub use context::{cpu_mode, Aborter, ArenaBuffer, Context, ContextOptions, Transport, World};
+pub use context::{cpu_mode, Aborter, ArenaBuffer, Context, ContextOptions, Toggle, Transport, World};
 pub use data::{DataLoader, DataLoaderOptions, TokenFormat};
 pub use data_parallel::{Ddp, DdpHandle, DdpOptions, FinishOptions, Placement, ShardedParameter};
 pub use element::{Bf16, DType, Element, F16};

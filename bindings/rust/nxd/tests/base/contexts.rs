@@ -1,7 +1,7 @@
 use crate::common::{is_child, on_ranks, run_child_with, Event, AT_ONCE, TIMEOUT};
 use nxd::{
     find_rank, layout_groups, Axis, Context, ContextOptions, LogLevel, ParallelOptions, Status,
-    Store, World,
+    Store, Toggle, World,
 };
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::Mutex;
@@ -146,6 +146,21 @@ fn errors_have_parts() {
         assert_eq!((error.operation(), error.group()), ("broadcast", "world"));
         assert_eq!(error.step(), None);
         assert!(format!("{}", error).starts_with("INVALID_ARGUMENT: broadcast"), "{}", error);
+    }
+}
+
+/// The program's word counts, and without one the environment's.
+#[test]
+fn plain_kernels_beside_their_variable() {
+    const TEST: &str = "contexts::plain_kernels_beside_their_variable";
+    if !is_child(TEST) {
+        assert_eq!(run_child_with(TEST, &[("NXD_PLAIN_KERNELS", "1")]), Some(0));
+    }
+    for (plain_kernels, on) in
+        [(Toggle::DEFAULT, is_child(TEST)), (Toggle::ON, true), (Toggle::OFF, false)]
+    {
+        let options = ContextOptions { plain_kernels, ..Default::default() };
+        assert_eq!(Context::create_with(&options).unwrap().plain_kernels().unwrap(), on);
     }
 }
 
