@@ -374,6 +374,8 @@ static void bad_calls(void** state) {
   REFUSED(nxd_store_create_tcp("h", 70000, 1, 10, &store), NXD_ERROR_INVALID_ARGUMENT, "port");
   REFUSED(nxd_store_create_tcp("h", 1, 0, -1, &store), NXD_ERROR_INVALID_ARGUMENT, "timeout_ms");
   REFUSED(nxd_store_create_tcp("no.such.host.invalid", 9, 0, 10, &store), NXD_ERROR_IO, "host");
+  REFUSED(nxd_store_create_tcp("fe80::1%nxd-none", 9, 0, 10, &store), NXD_ERROR_IO,
+          "no network interface \"nxd-none\"");
   REFUSED(nxd_store_create_callbacks(NULL, &store), NXD_ERROR_INVALID_ARGUMENT, "callbacks");
   size_t size = 1;
   int64_t sum = 1;

@@ -41,6 +41,14 @@ std::string resolve_error(int error) {
   return error == EAI_SYSTEM ? std::strerror(errno) : gai_strerror(error);
 }
 
+// Why a name with an interface behind it, as addresses of one link have, means nothing here.
+std::string scope_note(const std::string& host) {
+  const size_t mark = host.find('%');
+  if (mark == std::string::npos || is_interface_name(host.substr(mark + 1))) return "";
+  return text("; this host has no network interface \"", host.substr(mark + 1),
+              "\", of which it is an address: expected one that all hosts reach");
+}
+
 // Empty when this host has no such family of addresses. Short of descriptors or memory is IO.
 Fd make_socket(int family, int type) {
   Fd fd(::socket(family, type | SOCK_CLOEXEC, 0));
@@ -232,7 +240,7 @@ Fd connect_tcp(const std::string& host, int port, const Deadline& deadline) {
     int error = 0;
     const auto list = resolve(host.c_str(), std::to_string(port), SOCK_STREAM, 0, &error);
     if (error != 0 && error != EAI_AGAIN) {
-      fail(NXD_ERROR_IO, "host \"", host, "\": ", resolve_error(error));
+      fail(NXD_ERROR_IO, "host \"", host, "\": ", resolve_error(error), scope_note(host));
     }
     std::string why = error != 0 ? resolve_error(error) : "";
     for (const addrinfo* a = list.get(); a; a = a->ai_next) {
