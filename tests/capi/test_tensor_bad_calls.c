@@ -35,6 +35,24 @@ static int tear_down(void** state) {
   return 0;
 }
 
+/* No elements, but strides beyond int64, wherever the 0 stands. */
+static void no_elements(void** state) {
+  (void)state;
+  nxd_tensor_t* out = NULL;
+  for (int zero = 0; zero < 3; ++zero) {
+    int64_t none[] = {INT64_C(1) << 58, INT64_C(1) << 58, INT64_C(1) << 58};
+    none[zero] = 0;
+    BAD(nxd_tensor_create(none, 3, NXD_DTYPE_F32, NXD_DEVICE_CPU, &out), "exceeds int64");
+    BAD(nxd_tensor_create(none, 3, NXD_DTYPE_F32, NXD_DEVICE_META, &out), "exceeds int64");
+    BAD(nxd_tensor_from_data(NULL, 0, none, 3, NXD_DTYPE_F32, &out), "exceeds int64");
+    DLTensor view = {.device = {kDLCPU, 0}, .ndim = 3, .dtype = {kDLFloat, 32, 1}, .shape = none};
+    BAD(nxd_tensor_from_dltensor(&view, &out), "exceeds int64");
+    none[zero == 0] = 3;
+    OK(nxd_tensor_create(none, 3, NXD_DTYPE_F32, NXD_DEVICE_CPU, &out));
+    nxd_tensor_destroy(out);
+  }
+}
+
 static void creation(void** state) {
   (void)state;
   nxd_tensor_t* out = SENTINEL(nxd_tensor_t);
@@ -314,13 +332,10 @@ static void making_using_and_destroying_over_and_over(void** state) {
 
 int main(void) {
   const struct CMUnitTest tests[] = {
-      cmocka_unit_test(creation),
-      cmocka_unit_test(dlpack),
-      cmocka_unit_test(getters),
-      cmocka_unit_test(operators),
-      cmocka_unit_test(gradients),
-      cmocka_unit_test(functions),
-      cmocka_unit_test(making_using_and_destroying_over_and_over),
+      cmocka_unit_test(no_elements), cmocka_unit_test(creation),
+      cmocka_unit_test(dlpack),      cmocka_unit_test(getters),
+      cmocka_unit_test(operators),   cmocka_unit_test(gradients),
+      cmocka_unit_test(functions),   cmocka_unit_test(making_using_and_destroying_over_and_over),
   };
   return cmocka_run_group_tests(tests, set_up, tear_down);
 }

@@ -11,6 +11,7 @@
 #include <utility>
 
 #include "core/base/dtype.h"
+#include "core/base/element_count.h"
 #include "core/base/json_value.h"
 #include "core/base/json_writer.h"
 #include "core/base/log.h"
@@ -108,11 +109,11 @@ class TensorParser {
     list.for_each([&](const JsonValue& extent) {
       const std::optional<uint64_t> n = extent.natural();
       if (!n || *n > kMaximum) corrupt("expected extents of a shape, got ", list.shown());
-      if (*n > 0 && bits > kMaximum / *n) corrupt("shape ", list.shown(), " is too large");
-      bits *= *n;
       shape.push_back(static_cast<int64_t>(*n));
     });
-    return bits;
+    const auto count = element_count(shape, static_cast<int64_t>(kMaximum / bits));
+    if (!count) corrupt("shape ", list.shown(), " is too large");
+    return static_cast<uint64_t>(*count) * bits;
   }
 
   void read_place(const JsonValue& offsets, uint64_t bytes, StoredTensor& tensor) const {

@@ -2,23 +2,24 @@
 
 #include <algorithm>
 #include <limits>
+#include <span>
 #include <utility>
+
+#include "core/base/element_count.h"
 
 namespace nxd {
 namespace {
 
 int64_t product(const ShardSpec::Shape& shape, size_t begin, size_t end) {
-  int64_t size = 1;
-  for (size_t i = begin; i < end; ++i) {
-    check_argument(shape[i] >= 0, "shape: expected no negative extents, got ", shape_text(shape));
-    // Bytes of the largest element type must fit too.
-    if (shape[i] > 0) {
-      check_argument(size <= std::numeric_limits<int64_t>::max() / 16 / shape[i],
-                     "shape: expected fewer elements than ", shape_text(shape), " has");
-    }
-    size *= shape[i];
+  const std::span<const int64_t> extents(shape.data() + begin, end - begin);
+  for (const int64_t extent : extents) {
+    check_argument(extent >= 0, "shape: expected no negative extents, got ", shape_text(shape));
   }
-  return size;
+  // Bytes of the largest element type must fit too.
+  const auto size = element_count(extents, std::numeric_limits<int64_t>::max() / 16);
+  check_argument(size.has_value(), "shape: expected fewer elements than ", shape_text(shape),
+                 " has");
+  return *size;
 }
 
 int64_t check_part(const ShardSpec::Shape& shape, int dim, int rank, int size) {

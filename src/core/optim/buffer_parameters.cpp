@@ -7,6 +7,7 @@
 
 #include "core/base/buffer_limit.h"
 #include "core/base/dtype.h"
+#include "core/base/element_count.h"
 #include "core/optim/step_outcome.h"
 #include "nxd/dlpack.h"
 
@@ -52,11 +53,10 @@ void* checked_data(const DLTensor& tensor, const Shape& shape, const std::string
                  static_cast<int>(tensor.device.device_type));
   const size_t element = tensor.dtype.bits / 8;
   const auto most = static_cast<int64_t>(kBufferLimit / element);
-  int64_t count = 1;
-  for (const int64_t size : shape) {
-    check_argument(!__builtin_mul_overflow(count, size, &count) && count <= most, what,
-                   ": expected a tensor that fits in memory, got the shape ", shape_text(shape));
-  }
+  const auto elements = element_count(shape, most);
+  check_argument(elements.has_value(), what,
+                 ": expected a tensor that fits in memory, got the shape ", shape_text(shape));
+  const int64_t count = *elements;
   check_argument(tensor.byte_offset <= kBufferLimit, what,
                  ": expected a byte_offset within memory, got ", tensor.byte_offset);
   if (count == 0) return nullptr;

@@ -5,6 +5,7 @@
 
 #include "core/base/buffer_limit.h"
 #include "core/base/dtype.h"
+#include "core/base/element_count.h"
 #include "core/layout/shard_spec.h"
 #include "core/world/trained_axes.h"
 
@@ -27,16 +28,12 @@ PipelineValue read_value(const nxd_pp_value_t& given, const std::string& what) {
   if (given.ndim > 0) value.shape.assign(given.shape, given.shape + given.ndim);
   value.dtype = given.dtype;
   value.needs_grad = given.needs_grad == 1;
-  int64_t count = 1;
-  bool fits = true, empty = false;
   for (const int64_t size : value.shape) {
     check_argument(size >= 0, named, ".shape: expected sizes of at least 0, got ",
                    shape_text(value.shape));
-    empty = empty || size == 0;
-    fits = fits && !__builtin_mul_overflow(count, size, &count) && count < int64_t{1} << 56;
   }
-  check_argument(fits || empty, named, ".shape: expected a tensor that fits in memory, got ",
-                 shape_text(value.shape));
+  check_argument(element_count(value.shape, (int64_t{1} << 56) - 1).has_value(), named,
+                 ".shape: expected a tensor that fits in memory, got ", shape_text(value.shape));
   return value;
 }
 

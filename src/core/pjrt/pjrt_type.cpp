@@ -1,8 +1,10 @@
 #include "core/pjrt/pjrt_type.h"
 
+#include <cstdint>
 #include <utility>
 
 #include "core/base/dtype.h"
+#include "core/base/element_count.h"
 #include "core/pjrt/pjrt_abi.h"
 
 namespace nxd {
@@ -19,13 +21,12 @@ constexpr std::pair<nxd_dtype_t, int> kPjrtElementTypes[] = {
 }  // namespace
 
 size_t PjrtType::bytes() const {
-  size_t bytes = dtype_size(dtype);
   for (const int64_t size : shape) {
     check_argument(size >= 0, "shape: expected sizes of 0 or more, got ", size);
-    check_argument(!__builtin_mul_overflow(bytes, static_cast<size_t>(size), &bytes),
-                   "shape: more bytes than memory can have");
   }
-  return bytes;
+  const auto count = element_count(shape, INT64_MAX / static_cast<int64_t>(dtype_size(dtype)));
+  check_argument(count.has_value(), "shape: more bytes than memory can have");
+  return static_cast<size_t>(*count) * dtype_size(dtype);
 }
 
 int pjrt_element_type(nxd_dtype_t dtype) {

@@ -6,6 +6,7 @@
 
 #include "core/base/buffer_limit.h"
 #include "core/base/dtype.h"
+#include "core/base/element_count.h"
 #include "core/tensor_parallel/array_overlap.h"
 
 namespace nxd {
@@ -47,14 +48,11 @@ Array::Shape sizes_of(const DLTensor& tensor, const std::string& name) {
                  " sizes, got NULL");
   Array::Shape shape(tensor.shape, tensor.shape + tensor.ndim);
   const auto most = static_cast<int64_t>(kBufferLimit / sizeof(double));
-  int64_t count = 1;
   for (const int64_t size : shape) {
     check_argument(size >= 0, name, ": expected sizes of at least 0, got ", shape_text(shape));
-    // An empty array has no reason for other sizes that no memory holds.
-    check_argument(
-        !__builtin_mul_overflow(count, std::max<int64_t>(size, 1), &count) && count <= most, name,
-        ": expected an array that fits in memory, got the shape ", shape_text(shape));
   }
+  check_argument(element_count(shape, most).has_value(), name,
+                 ": expected an array that fits in memory, got the shape ", shape_text(shape));
   return shape;
 }
 

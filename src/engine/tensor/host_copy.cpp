@@ -1,7 +1,10 @@
 #include "engine/tensor/host_copy.h"
 
+#include <cstdint>
 #include <cstring>
+#include <span>
 
+#include "core/base/element_count.h"
 #include "engine/device/device_tensor.h"
 #include "engine/device/view_history.h"
 #include "engine/tensor/call_tracer.h"
@@ -23,16 +26,14 @@ std::vector<int64_t> checked_shape(const int64_t* shape, int32_t ndim, size_t el
   check_argument(ndim >= 0 && ndim <= kMaxDimensions, "ndim: expected 0 to ", kMaxDimensions,
                  ", got ", ndim);
   check_argument(shape || ndim == 0, "shape: expected ", ndim, " sizes, got NULL");
-  int64_t bytes = static_cast<int64_t>(element_size);
-  bool overflow = false;
-  bool empty = false;
   for (int32_t i = 0; i < ndim; ++i) {
     check_argument(shape[i] >= 0, "shape[", i, "]: expected 0 or more, got ", shape[i]);
-    empty = empty || shape[i] == 0;
-    overflow = __builtin_mul_overflow(bytes, shape[i], &bytes) || overflow;
   }
-  check_argument(!overflow || empty, "shape: the product of the sizes exceeds int64");
-  return {shape, shape + ndim};
+  const std::span<const int64_t> sizes(shape, static_cast<size_t>(ndim));
+  const int64_t most = INT64_MAX / static_cast<int64_t>(element_size);
+  check_argument(element_count(sizes, most).has_value(),
+                 "shape: the product of the sizes exceeds int64");
+  return {sizes.begin(), sizes.end()};
 }
 
 at::Tensor create_zeros(const int64_t* shape, int32_t ndim, nxd_dtype_t dtype,

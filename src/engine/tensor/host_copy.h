@@ -14,7 +14,7 @@ namespace nxd {
 inline constexpr int kMaxDimensions = 64;
 
 // Sizes from the caller: checked to be no less than 0 and to have a product that, in bytes of the
-// dtype, fits int64.
+// dtype, fits int64, also without those that are 0.
 std::vector<int64_t> checked_shape(const int64_t* shape, int32_t ndim, size_t element_size);
 
 at::Tensor create_zeros(const int64_t* shape, int32_t ndim, nxd_dtype_t dtype, nxd_device_t device);

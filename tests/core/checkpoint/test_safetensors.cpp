@@ -389,6 +389,9 @@ void test_broken_files(void**) {
   corrupt(entry("F32", "[1.5]", "[0,4]"), 4, "extents");
   corrupt(entry("F32", "[4611686018427387904,4]", "[0,0]"), 0, "extents");
   corrupt(entry("F32", "[4294967296,4294967296]", "[0,0]"), 0, "too large");
+  for (const char* shape : {"[0,4294967296,4294967296]", "[4294967296,4294967296,0]"}) {
+    corrupt(entry("F32", shape, "[0,0]"), 0, "too large");
+  }
   corrupt(entry("F32", "[1]", "[0,4]"), 8, "last 4 bytes belong to no tensor");
   corrupt(entry("F32", "[1]", "[4,8]"), 8, "tensor \"w\": the data before it");
   corrupt(R"({"v":{"dtype":"F32","shape":[2],"data_offsets":[0,8]},)"

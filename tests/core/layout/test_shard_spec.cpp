@@ -187,7 +187,10 @@ void refused(const Call& call, const char* part) {
 
 void test_bad_arguments(void**) {
   refused([] { ShardSpec::replicated({2, -1}); }, "negative");
-  refused([] { ShardSpec::replicated({int64_t{1} << 40, int64_t{1} << 40}); }, "fewer elements");
+  constexpr int64_t kLarge = int64_t{1} << 40;
+  refused([] { ShardSpec::replicated({kLarge, kLarge}); }, "fewer elements");
+  refused([] { ShardSpec::replicated({0, kLarge, kLarge}); }, "fewer elements");
+  refused([] { ShardSpec::replicated({kLarge, kLarge, 0}); }, "fewer elements");
   refused([] { ShardSpec::split({7, 2}, 0, 0, 2); }, "dimension 0 of 7 to be divisible by 2");
   refused([] { ShardSpec::split({4}, 1, 0, 2); }, "dim");
   refused([] { ShardSpec::split({}, 0, 0, 1); }, "dim");
