@@ -79,15 +79,32 @@ def borrow(held: Any) -> Any:
 
 def is_read_only(held: Any, owner: Any) -> bool:
     """True if the producer says that its memory must not be written. Older capsules cannot: then
-    the array is asked that the owner gives numpy, such as JAX's of bf16, whose arrays never
-    change."""
+    the owner's buffers count, or the array that it gives numpy, such as JAX's of bf16, whose arrays
+    never change."""
     managed, name = _open(held)
     if name == _VERSIONED:
         return bool(managed.flags & 1)
+    if _lends_to_readers_only(owner):
+        return True
     try:
         return not owner.__array__().flags.writeable
     except Exception:  # it gives none, or none of its elements
         return False
+
+
+def _lends_to_readers_only(owner: Any) -> bool:
+    """True for a buffer that is there to be read and refused to who would write, such as that of
+    TensorFlow's tensors, of elements without a format too; numpy gets a copy of these."""
+    try:
+        with ffi.from_buffer(owner):
+            pass
+    except Exception:  # it has none, or not in C order
+        return False
+    try:
+        with ffi.from_buffer(owner, require_writable=True):
+            return False
+    except (BufferError, ValueError):
+        return True
 
 
 def consume(held: Any, take: Any, take_versioned: Any) -> None:

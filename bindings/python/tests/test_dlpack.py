@@ -66,6 +66,20 @@ class Capsules(unittest.TestCase):
             with self.assertRaisesRegex(nxd.InvalidArgument, "the array is read-only"):
                 nxd.Ddp.over_arrays(context, {"w": read_only}, {"w": out})
 
+    def test_read_only_buffers_of_arrays_that_numpy_gets_copies_of(self):
+        """As TensorFlow's tensors give them."""
+        class Constant(bytes):
+            def __dlpack__(self):
+                return self.array.__dlpack__()
+
+            def __array__(self, *_, **__):
+                return self.array.copy()
+
+        constant = Constant(4)
+        constant.array = np.zeros(4, "u1")
+        with self.assertRaisesRegex(nxd.InvalidArgument, r"read-only, .*: nxd.tensor\(\) copies it"):
+            nxd.from_dlpack(constant)
+
     def test_no_tensor_shares_memory_that_is_read_only(self):
         """It could be written in place."""
         array, frozen = np.ones(3, "f4"), np.ones(3, "f4")
