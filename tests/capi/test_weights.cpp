@@ -211,6 +211,8 @@ void check_files(nxd_context_t* ctx, int rank, int ranks, void* user_data) {
   };
   NXD_TEST_REFUSED(load((directory + "/none").c_str(), "wide", shard), NXD_ERROR_IO, "none");
   NXD_TEST_REFUSED(load(path.c_str(), "absent", shard), NXD_ERROR_INVALID_ARGUMENT, "absent");
+  NXD_TEST_REFUSED(load(path.c_str(), "wyde", shard), NXD_ERROR_INVALID_ARGUMENT,
+                   "no tensor \"wyde\"; near names: wide");
   NXD_TEST_REFUSED(load(path.c_str(), "wide", shard), NXD_ERROR_INVALID_ARGUMENT,
                    "expected shape [4, 5], the file has [6, 2]");
   Buffer other({6, 2}, NXD_DTYPE_I32);

@@ -17,6 +17,7 @@
 #include "core/base/log.h"
 #include "core/base/printable.h"
 #include "core/base/round_up.h"
+#include "core/base/suggestions.h"
 #include "core/base/utf8.h"
 #include "core/checkpoint/file.h"
 #include "core/checkpoint/float_convert.h"
@@ -314,8 +315,11 @@ void SafetensorsReader::open_shares(const std::string& path) {
 
 const StoredTensor& SafetensorsReader::tensor(const std::string& name) const {
   const auto found = tensors_.find(name);
-  check_argument(found != tensors_.end(), path_, ": no tensor \"", printable(name), "\"");
-  return found->second;
+  if (found != tensors_.end()) return found->second;
+  std::vector<std::string> known;
+  for (const auto& [stored, tensor] : tensors_) known.push_back(printable(stored));
+  fail(NXD_ERROR_INVALID_ARGUMENT, path_, ": no tensor \"", printable(name), "\"",
+       suggestions(name, known));
 }
 
 bool SafetensorsReader::same(const std::string& a, const std::string& b) const {
@@ -399,7 +403,7 @@ void SafetensorsReader::read_bytes(const StoredTensor& tensor, uint64_t offset, 
 void SafetensorsReader::read_span(const std::string& name, const ShardSpec& spec, int64_t begin,
                                   int64_t count, void* out, nxd_dtype_t out_dtype) const {
   const StoredTensor& stored = tensor(name);
-  const std::string where = text_of(files_.path(stored.file), name);
+  const std::string where = text_of(path_of(stored), name);
   check_argument(out || count == 0, where, "out: expected a pointer, got NULL");
   check_argument(stored.shape == spec.shape(), where, "expected shape ", shape_text(spec.shape()),
                  ", the file has ", shape_text(stored.shape));

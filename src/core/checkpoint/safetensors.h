@@ -25,8 +25,10 @@ class SafetensorsReader {
   bool contains(const std::string& name) const { return tensors_.count(name) != 0; }
   // True if the path is that of a file with tensors of these.
   bool reads(const std::string& path) const { return files_.contains(path); }
-  // INVALID_ARGUMENT when there is none of the name.
+  // INVALID_ARGUMENT, with near names, when there is none of the name.
   const StoredTensor& tensor(const std::string& name) const;
+  // The file that has a tensor, or its first part.
+  const std::string& path_of(const StoredTensor& tensor) const { return files_.path(tensor.file); }
   // Bytes of a tensor from an offset on, as they are stored: whole elements of one that ranks have
   // shared.
   void read_bytes(const StoredTensor& tensor, uint64_t offset, void* out, size_t size) const;

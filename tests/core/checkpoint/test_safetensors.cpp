@@ -442,7 +442,7 @@ void test_bad_reads(void**) {
   };
   const ShardSpec two = ShardSpec::replicated({2}), square = ShardSpec::replicated({2, 2});
   const nxd_status_t bad = NXD_ERROR_INVALID_ARGUMENT;
-  refused(read("v", two, out, NXD_DTYPE_F32), bad, "no tensor \"v\"");
+  refused(read("v", two, out, NXD_DTYPE_F32), bad, "no tensor \"v\"; near names: f, n, u, w");
   refused(read("w", two, out, NXD_DTYPE_F32), bad, "expected shape [2], the file has [2, 2]");
   refused(read("w", square, nullptr, NXD_DTYPE_F32), bad, "out");
   refused(read("w", square, out, NXD_DTYPE_I32), bad, "F32 cannot be read as i32");
