@@ -150,8 +150,8 @@ class WeightsCopy {
     shards_.emplace_back();
     for (const auto& [name, tensor] : order) {
       if (tensor->dtype == NXD_DTYPE_INVALID)
-        fail(NXD_ERROR_UNSUPPORTED, "tensor \"", printable(*name), "\": dtype ", tensor->dtype_text,
-             " cannot be converted");
+        fail(NXD_ERROR_UNSUPPORTED, reader_.path_of(*tensor), ": tensor \"", printable(*name),
+             "\": dtype ", tensor->dtype_text, " cannot be converted");
       const bool converted = conversion_.dtype && dtype_is_float(tensor->dtype);
       const nxd_dtype_t dtype = converted ? *conversion_.dtype : tensor->dtype;
       const uint64_t bytes = elements_in(tensor->shape) * dtype_size(dtype);
