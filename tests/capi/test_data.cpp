@@ -316,7 +316,7 @@ std::vector<Slip> slips(const std::string& in) {
       // Good by itself, and not what other ranks have.
       {"batch_size: expected the same", argument,
        [](auto&, auto& batch, auto&, auto&) { ++batch; }},
-      {"seed, upper half: expected the same", argument,
+      {"options.seed, upper 32 bits: expected the same", argument,
        [](auto&, auto&, auto&, auto& o) { o.has_seed = 1, o.seed = uint64_t{1} << 32U; }},
       {"vocab_size: expected the same", argument,
        [](auto&, auto&, auto&, auto& o) { o.vocab_size = 70000; }},

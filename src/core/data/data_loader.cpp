@@ -47,8 +47,8 @@ std::unique_ptr<DataLoader> DataLoader::create(ProcessGroup& world,
   same("format", options.files.format);
   same("next_labels", options.files.next_labels);
   same("shuffle", options.shuffle);
-  same("seed, lower half", static_cast<uint32_t>(options.seed));
-  same("seed, upper half", static_cast<uint32_t>(options.seed >> 32U));
+  same("options.seed, lower 32 bits", static_cast<uint32_t>(options.seed));
+  same("options.seed, upper 32 bits", static_cast<uint32_t>(options.seed >> 32U));
   same("samples of the files", made ? made->samples() : 0);
   same("hash of the files' sizes", made ? made->files_.digest() : 0);
   agree({&world}, proposal);
