@@ -25,6 +25,10 @@ void each_id(const Array& array, const Visit& visit) {
 
 }  // namespace
 
+std::string id_range(int64_t count) {
+  return count > 0 ? text("0 to ", count - 1) : "none (the vocabulary is empty)";
+}
+
 IdInput::IdInput(const Array& array, const char* name, Scratch& scratch)
     : array_(array), name_(name), copies_(array.dtype != NXD_DTYPE_I64 || !array.is_dense()) {
   check_argument(array.dtype == NXD_DTYPE_I32 || array.dtype == NXD_DTYPE_I64, name,
@@ -36,7 +40,7 @@ void IdInput::check_range(int64_t count, std::optional<int64_t> besides) const {
   each_id(array_, [&](int64_t id) {
     if ((id >= 0 && id < count) || (besides && id == *besides)) return;
     const std::string ignored = besides ? text(", or ", *besides, " to ignore") : "";
-    fail(NXD_ERROR_INVALID_ARGUMENT, name_, ": expected 0 to ", count - 1, ignored, ", got ", id);
+    fail(NXD_ERROR_INVALID_ARGUMENT, name_, ": expected ", id_range(count), ignored, ", got ", id);
   });
 }
 

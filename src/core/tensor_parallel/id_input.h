@@ -1,9 +1,14 @@
 #pragma once
 
+#include <string>
+
 #include "core/tensor_parallel/array.h"
 #include "core/tensor_parallel/scratch.h"
 
 namespace nxd {
+
+// For messages: the ids of a vocabulary of a size.
+std::string id_range(int64_t count);
 
 // Ids or labels of a caller's, i32 or i64, read as consecutive i64.
 class IdInput {

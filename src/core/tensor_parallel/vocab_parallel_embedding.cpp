@@ -27,8 +27,8 @@ void VocabEmbeddingPlan::check_options() {
                  ", the rows of all ranks, got ", count);
   if (count == 0) count = rows;
   const std::optional<int64_t>& padding = options_.padding_idx;
-  check_argument(!padding || (*padding >= 0 && *padding < count), "padding_idx: expected 0 to ",
-                 count - 1, ", got ", padding.value_or(0));
+  check_argument(!padding || (*padding >= 0 && *padding < count), "padding_idx: expected ",
+                 id_range(count), ", got ", padding.value_or(0));
 }
 
 void VocabEmbeddingPlan::check_arrays() {
