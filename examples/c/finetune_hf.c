@@ -96,6 +96,10 @@ static int read_arguments(arguments_t* a, int argc, char** argv) {
     if (c == 'q') a->sequence = (int)value;
     if (c == 'l') a->learning_rate = value;
   }
+  if (a->ids && a->text) {
+    fputs("finetune_hf: --text has no effect beside --ids\n", stderr);
+    return 0;
+  }
   return optind == argc && a->model && a->out && (a->ids || a->text);
 }
 

@@ -139,6 +139,30 @@ static const struct precision* precision_of(const char* name) {
   return NULL;
 }
 
+/* Options that have no effect beside others: the sizes of a model, where a file has them, and a
+ * text, where there are ids. */
+static int check_idle(const place_t* places, const char* given, int count) {
+  static const char* const pairs[][2] = {
+      {"text", "data"},           {"hidden", "config"},       {"hidden", "weights"},
+      {"layers", "config"},       {"layers", "weights"},      {"heads", "config"},
+      {"heads", "weights"},       {"kv-heads", "config"},     {"kv-heads", "weights"},
+      {"intermediate", "config"}, {"intermediate", "weights"}};
+  for (size_t pair = 0; pair < sizeof pairs / sizeof *pairs; ++pair) {
+    int found = 0;
+    for (int i = 0; i < count; ++i) {
+      if (!given[i]) continue;
+      found += strcmp(places[i].name, pairs[pair][0]) == 0;
+      found += strcmp(places[i].name, pairs[pair][1]) == 0;
+    }
+    if (found < 2) continue;
+    fprintf(stderr, "train_lm: --%s has no effect beside --%s\n", pairs[pair][0], pairs[pair][1]);
+    return 0;
+  }
+  return 1;
+}
+
+static int is_pipeline(const arguments_t* a) { return a->pp > 1 || a->microbatches > 1; }
+
 static const arguments_t defaults = {.tp = 2,
                                      .pp = 1,
                                      .dp = 1,
@@ -195,6 +219,7 @@ static int read_arguments(arguments_t* a, int argc, char** argv) {
   for (int i = 0; i < kPlaces; ++i) {
     known[i + 5] = (struct option){places[i].name, required_argument, NULL, kFirst + i};
   }
+  char given[kPlaces] = {0};
   *a = defaults;
   for (int c; (c = getopt_long(argc, argv, "h", known, NULL)) != -1;) {
     if (c == 'h') return 0;
@@ -203,9 +228,16 @@ static int read_arguments(arguments_t* a, int argc, char** argv) {
     if (c == 'r') a->resume = 1;
     if (c == 'd') a->precision = precision_of(optarg);
     if (c == '?' || !a->precision) return -1;
-    if (c >= kFirst && !store(&places[c - kFirst], optarg)) return -1;
+    if (c < kFirst) continue;
+    if (!store(&places[c - kFirst], optarg)) return -1;
+    given[c - kFirst] = 1;
   }
   a->seed = (uint64_t)seed;
+  if (!check_idle(places, given, kPlaces)) return -1;
+  if (a->virtual_size > 1 && !is_pipeline(a)) {
+    fputs("train_lm: --virtual has no effect without --pp or --microbatches\n", stderr);
+    return -1;
+  }
   return optind == argc ? 1 : -1;
 }
 
@@ -277,7 +309,7 @@ static int make_pipeline(rank_t* r, const arguments_t* a) {
 }
 
 static int make_model(rank_t* r, const arguments_t* a) {
-  const int cut = a->pp > 1 || a->microbatches > 1;
+  const int cut = is_pipeline(a);
   nxd_model_options_t model = NXD_MODEL_OPTIONS_INIT;
   model.dtype = a->precision->dtype;
   model.sequence_parallel = a->sequence_parallel;

@@ -20,8 +20,8 @@ set_programs() {
   # With NXD_LONG=1, more layouts and dtypes.
   dtypes=(bf16 autocast bf16-stochastic)
   of_dtype=(train_lm --tp 2 --sequence-parallel "${sizes[@]}" --text "$inputs/text" --sample 0)
-  both=(train_lm --tp 2 --pp 2 --microbatches 2 "${sizes[@]}" --config "$inputs/model/config.json"
-    --text "$inputs/text")
+  both=(train_lm --tp 2 --pp 2 --microbatches 2 --steps 4 --seq 32 --batch 2 --lr 1e-2
+    --config "$inputs/model/config.json" --text "$inputs/text")
   known=(pretrain_bert --tp 2 --config "$1/tests/oracles/bert_tiny/config.json" --vocab 253 --text "$inputs/text"
     --batch 4 --seq 16 --steps 4 --dtype autocast)
 }
@@ -54,6 +54,12 @@ rejects_rate() {
     fi
     grep -qi -- "-lr: expected a rate above 0, got $rate" "$at/rejected.log" || { cat "$at/rejected.log"; exit 1; }
   done
+}
+
+# rejects_idle AT REASON NAME OPTION...: has an option that has no effect, with the reason.
+rejects_idle() {
+  if program "${@:3}" --out "$1/idle" > "$1/idle.log" 2>&1; then echo "${*:3}: expected an error"; exit 1; fi
+  grep -Eq -- "-$2" "$1/idle.log" || { cat "$1/idle.log"; exit 1; }
 }
 
 # ends_early AT NAME OPTION...: with an error before its first step.
@@ -207,6 +213,12 @@ compare_programs() {
   rejects_rate "$at" "${tensor[@]}"
   rejects_rate "$at" "${tuned[@]}"
   rejects_rate "$at" "${bert[@]}"
+
+  rejects_idle "$at" "text has no effect beside --?data" "${copies[@]}" --text "$kept/text"
+  rejects_idle "$at" "kv-heads has no effect beside --?weights" "${copies[@]}" --kv-heads 2
+  rejects_idle "$at" "hidden has no effect beside --?config" "${tensor[@]}" --config "$kept/model/config.json"
+  rejects_idle "$at" "virtual has no effect without --?pp or --?microbatches" "${tensor[@]}" --virtual 2
+  rejects_idle "$at" "text has no effect beside --?ids" "${tuned[@]}" --ids "$kept/ids.u16"
 
   # No training is lost to a directory below a file.
   ends_early "$at" "${copies[@]}" --out "$kept/text/out"

@@ -81,6 +81,9 @@ if "$program" --model "$work/gpt2_tiny" --text "$work/text" > "$work/log" 2>&1; 
 grep -q "^usage: finetune_hf" "$work/log"
 [[ $(tr '\n' ' ' < "$work/log") == *"other files of --model, but no directories and no names with a dot in front"* ]] ||
   { cat "$work/log"; exit 1; }
+status=0
+"$program" --model "$work/gpt2_tiny" --text "$work/text" --ids "$work/ids.u16" --out "$work/wrong" > "$work/log" 2>&1 || status=$?
+[[ $status == 2 ]] && grep -q "^finetune_hf: --text has no effect beside --ids$" "$work/log" || { cat "$work/log"; exit 1; }
 # Ranks and steps are whole, and one token has no next one to learn.
 for wrong in "--tp 0.5" "--steps 1.5" "--seq 1"; do
   read -ra options <<< "$wrong"

@@ -13,11 +13,12 @@ trap 'rm -rf "$work"' EXIT
 export NXD_CPU_MODE=1 OMP_NUM_THREADS=1 NXD_TIMEOUT_MS=60000
 head -c 20000 "$0" /etc/services /etc/protocols 2> /dev/null > "$work/text"
 
+corpus=(--text "$work/text")
 train() {
   local name=$1
   shift
   timeout 300 "$program" --steps 8 --hidden 64 --layers 5 --heads 4 --kv-heads 2 --intermediate 96 --seq 32 \
-    --sample 0 --text "$work/text" --out "$work/$name" --save "$work/$name.safetensors" "$@" > "$work/log" 2>&1 ||
+    --sample 0 "${corpus[@]}" --out "$work/$name" --save "$work/$name.safetensors" "$@" > "$work/log" 2>&1 ||
     { cat "$work/log"; exit 1; }
 }
 
@@ -38,9 +39,23 @@ grep -q "train_lm: --lr: expected a number above 0 and up to 1e9, got nan" "$wor
 for number in 0 1.5 1e10 nan; do rejects_options --steps "$number"; done
 grep -q "train_lm: --steps: expected a whole number of at least 1 and up to 1e9, got nan" "$work/log"
 
+# An option that another one leaves without effect.
+rejects_idle() { # OPTION OTHER OPTIONS...
+  rejects_options "${@:3}"
+  grep -q "^train_lm: --$1 has no effect beside --$2$" "$work/log" || { cat "$work/log"; exit 1; }
+}
+rejects_idle text data --data "$work/text" --text "$work/text"
+for size in hidden layers heads kv-heads intermediate; do
+  rejects_idle $size config --$size 4 --config "$work/config.json"
+  rejects_idle $size weights --weights "$work" --$size 4
+done
+rejects_options --tp 2 --virtual 2
+grep -q "^train_lm: --virtual has no effect without --pp or --microbatches$" "$work/log"
+
 # The directory and its parents are made before the first step; a name that cannot be one fails there, on
 # all ranks.
-small=(--tp 1 --hidden 48 --layers 1 --heads 6 --kv-heads 3 --intermediate 48 --seq 32 --batch 2 --text "$work/text")
+sizes=(--hidden 48 --layers 1 --heads 6 --kv-heads 3 --intermediate 48)
+small=(--tp 1 "${sizes[@]}" --seq 32 --batch 2 --text "$work/text")
 timeout 300 "$program" "${small[@]}" --steps 1 --sample 0 --out "$work/new/parents/out" --save "$work/new/parents/too/new.safetensors" \
   > "$work/log" 2>&1 || { cat "$work/log"; exit 1; }
 [[ -s $work/new/parents/out/loss.csv && -s $work/new/parents/too/new.safetensors ]]
@@ -61,7 +76,8 @@ ends_early "cannot read $work: Is a directory" --out "$work/save" --text "$work"
 
 # Words are drawn without dropout: at a rate that changes no weight, those of a model that has none.
 writes() { # NAME OPTIONS...
-  timeout 300 "$program" "${small[@]}" --steps 1 --lr 1e-30 --sample 200 --out "$work/words" "${@:2}" > "$work/log" 2>&1 ||
+  timeout 300 "$program" --seq 32 --batch 2 --text "$work/text" --steps 1 --lr 1e-30 --sample 200 \
+    --out "$work/words" "${@:2}" > "$work/log" 2>&1 ||
     { cat "$work/log"; exit 1; }
   sed -n '/the model writes/,$p' "$work/log" > "$work/$1.words"
   # A byte of 0 ends them early.
@@ -70,12 +86,12 @@ writes() { # NAME OPTIONS...
 for dropout in 0.0 0.5; do
   sed -E -e 's/"vocab_size": [0-9]*/"vocab_size": 256/' -e 's/"initializer_range": [0-9.]*/"initializer_range": 0.5/' \
     -e "s/(_pdrop\": )[0-9.]*/\1$dropout/" "$1/tests/oracles/gpt2_tiny/config.json" > "$work/$dropout.json"
-  writes "$dropout" --config "$work/$dropout.json"
+  writes "$dropout" --tp 1 --config "$work/$dropout.json"
 done
 cmp "$work/0.0.words" "$work/0.5.words"
 # Three ranks round the vocabulary of 256 up, and draw none of the words beyond it.
-writes alone --tp 1
-writes three --tp 3
+writes alone --tp 1 "${sizes[@]}"
+writes three --tp 3 "${sizes[@]}"
 cmp "$work/alone.words" "$work/three.words"
 
 train whole --tp 1 --microbatches 4
@@ -104,9 +120,10 @@ train moved --tp 1 --pp 2 --microbatches 2 --resume --save-every 2
 grep -q "going on after step 6" "$work/log" || { cat "$work/log"; exit 1; }
 # The place in a file of tokens is kept too, whatever the number of copies.
 cp "$work/text" "$work/text.txt"
-train tokens --tp 1 --data "$work/text.txt"
-train kept --tp 1 --pp 2 --microbatches 2 --data "$work/text.txt" --save-every 4 --stop-at 5
-train kept --tp 2 --dp 2 --batch 4 --zero1 --data "$work/text.txt" --resume
+corpus=(--data "$work/text.txt")
+train tokens --tp 1
+train kept --tp 1 --pp 2 --microbatches 2 --save-every 4 --stop-at 5
+train kept --tp 2 --dp 2 --batch 4 --zero1 --resume
 for name in two three; do
   cmp "$work/whole/loss.csv" "$work/$name/loss.csv"
   cmp "$work/whole.safetensors" "$work/$name.safetensors"

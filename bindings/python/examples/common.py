@@ -2,25 +2,36 @@
 
 import argparse
 import contextlib
+import itertools
 from pathlib import Path
 
 import numpy as np
 import nxd
 
 
-def read_options(description, defaults, texts=(), flags=(), **choices):
+def read_options(description, defaults, texts=(), flags=(), idle=(), **choices):
     """Options of a command line: numbers and texts with defaults, texts and flags that may be left
-    out, and choices, of which the first is taken unless another is named. One of them is lr."""
-    parser = argparse.ArgumentParser(description=description)
+    out, and choices, of which the first is taken unless another is named. One of them is lr. idle:
+    pairs of groups of names; an option of the first group has no effect beside one of the
+    second."""
+    parser = argparse.ArgumentParser(description=description, argument_default=argparse.SUPPRESS)
+    unset = {**defaults, **dict.fromkeys(texts), **dict.fromkeys(flags, False),
+             **{name: next(iter(known)) for name, known in choices.items()}}
     for name, default in defaults.items():
-        parser.add_argument("--" + name, type=type(default), default=default)
+        parser.add_argument("--" + name, type=type(default))
     for name in texts:
         parser.add_argument("--" + name)
     for name in flags:
         parser.add_argument("--" + name, action="store_true")
     for name, known in choices.items():
-        parser.add_argument("--" + name, choices=known, default=next(iter(known)))
-    options = parser.parse_args()
+        parser.add_argument("--" + name, choices=known)
+    given = {name.replace("_", "-"): value for name, value in vars(parser.parse_args()).items()}
+    for names, others in idle:
+        for name, other in itertools.product(names, others):
+            if name in given and other in given:
+                parser.error(f"--{name} has no effect beside --{other}")
+    options = argparse.Namespace(
+        **{name.replace("-", "_"): value for name, value in {**unset, **given}.items()})
     # The library takes a rate of 0 for its own default.
     if not options.lr > 0:
         parser.error(f"--lr: expected a rate above 0, got {options.lr}")

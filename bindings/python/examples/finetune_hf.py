@@ -46,7 +46,7 @@ def main():
                      "copies of the other files of --model, but no directories and no names with "
                      "a dot in front.",
                      {"tp": 1, "dp": 1, "steps": 20, "batch": 4, "seq": 32, "lr": 1e-4},
-                     ("model", "out", "ids", "text"))
+                     ("model", "out", "ids", "text"), idle=((("text",), ("ids",)),))
     if not (a.model and a.out and (a.ids or a.text)):
         sys.exit("finetune_hf: expected --model DIR --out DIR and --ids FILE or --text FILE")
     if launch(a.tp * a.dp):

@@ -29,6 +29,7 @@ DEFAULTS = {
     "tp": 2, "pp": 1, "dp": 1, "virtual": 1, "microbatches": 1, "hidden": 256, "layers": 4,
     "heads": 8, "kv-heads": 4, "intermediate": 704, "seq": 256, "batch": 8, "steps": 240,
     "stop-at": 0, "lr": 2e-3, "seed": 1, "sample": 400, "out": "out", "save-every": 0, "keep": 3}
+SIZES = ("hidden", "layers", "heads", "kv-heads", "intermediate")
 
 
 def make_config(a):
@@ -197,7 +198,10 @@ def finish(ctx, a, trainer, losses):
 def main():
     a = read_options("Trains a language model.", DEFAULTS,
                      ("config", "weights", "text", "data", "save"),
-                     ("zero1", "sequence-parallel", "resume"), dtype=PRECISIONS)
+                     ("zero1", "sequence-parallel", "resume"),
+                     ((("text",), ("data",)), (SIZES, ("config", "weights"))), dtype=PRECISIONS)
+    if a.virtual > 1 and a.pp == 1 and a.microbatches == 1:
+        sys.exit("train_lm: --virtual has no effect without --pp or --microbatches")
     if launch(a.tp * a.pp * a.dp):
         return
     text = None if a.data else read_text(a.text)

@@ -167,7 +167,11 @@ func main() {
 		flag.Usage()
 		os.Exit(2)
 	}
-	if err := common.CheckRate(*rate); err != nil {
+	err := common.CheckIdle([]string{"text"}, "ids")
+	if err == nil {
+		err = common.CheckRate(*rate)
+	}
+	if err != nil {
 		fmt.Fprintln(os.Stderr, "finetune_hf:", err)
 		os.Exit(2)
 	}

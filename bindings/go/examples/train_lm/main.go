@@ -13,6 +13,7 @@ package main
 
 import (
 	"context"
+	"errors"
 	"flag"
 	"fmt"
 	"os"
@@ -90,7 +91,22 @@ func readArguments() (*arguments, error) {
 	if a.stopAt <= 0 || a.stopAt > a.steps {
 		a.stopAt = a.steps
 	}
-	return a, common.CheckRate(a.learningRate)
+	return a, a.check()
+}
+
+// check rejects options that have no effect beside others, and a rate of 0.
+func (a *arguments) check() error {
+	sizes := []string{"hidden", "layers", "heads", "kv-heads", "intermediate"}
+	if err := common.CheckIdle([]string{"text"}, "data"); err != nil {
+		return err
+	}
+	if err := common.CheckIdle(sizes, "config", "weights"); err != nil {
+		return err
+	}
+	if a.chunks > 1 && a.pp == 1 && a.microbatches == 1 {
+		return errors.New("-virtual has no effect without -pp or -microbatches")
+	}
+	return common.CheckRate(a.learningRate)
 }
 
 // makeConfig is a Hugging Face configuration: a file's, or one made of the sizes given.

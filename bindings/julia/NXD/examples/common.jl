@@ -2,23 +2,30 @@
 
 """
 Options of a command line, where --kv-heads 4 gives `kv_heads`; those without a value are flags, and one
-of them is `lr`.
+of them is `lr`. `idle`: pairs of groups of names; an option of the first group has no effect beside one of
+the second.
 """
-function read_options(defaults::NamedTuple)
-    given, args = Dict{Symbol,Any}(pairs(defaults)), copy(ARGS)
+function read_options(defaults::NamedTuple; idle = ())
+    given, args, seen = Dict{Symbol,Any}(pairs(defaults)), copy(ARGS), Set{Symbol}()
     while !isempty(args)
         option = popfirst!(args)
         name = Symbol(replace(replace(option, r"^--" => ""), "-" => "_"))
-        haskey(given, name) || error("cannot understand $option; known are: " *
-                                     join(("--" * replace(string(n), "_" => "-") for n in keys(defaults)), " "))
+        haskey(given, name) || error("cannot understand $option; known are: " * join(spelled.(keys(defaults)), " "))
+        push!(seen, name)
         was = given[name]
         was isa Bool || !isempty(args) || error("$option takes a value")
         given[name] = was isa Bool ? true : was isa String ? popfirst!(args) : parse(typeof(was), popfirst!(args))
+    end
+    for (names, others) in idle, name in names, other in others
+        name in seen && other in seen && error("$(spelled(name)) has no effect beside $(spelled(other))")
     end
     # The library takes a rate of 0 for its own default.
     given[:lr] > 0 || error("--lr: expected a rate above 0, got $(given[:lr])")
     NamedTuple{keys(defaults)}(Tuple(given[name] for name in keys(defaults)))
 end
+
+"An option as a command line has it."
+spelled(name) = "--" * replace(string(name), "_" => "-")
 
 "The bytes of a file as ids, or of the licence texts that Debian installs, in order of their names."
 function read_text(path = "")

@@ -12,7 +12,7 @@ using NXD, Printf
 include("common.jl")
 
 const o = read_options((model = "", out = "", ids = "", text = "", tp = 1, dp = 1, steps = 20,
-                        batch = 4, seq = 32, lr = 1e-4))
+                        batch = 4, seq = 32, lr = 1e-4); idle = (((:text,), (:ids,)),))
 o.model != "" && o.out != "" && o.ids * o.text != "" ||
     error("expected --model DIR --out DIR and --ids FILE or --text FILE")
 

@@ -24,7 +24,11 @@ const o = read_options((
     dtype = "f32", config = "", weights = "", hidden = 256, layers = 4, heads = 8, kv_heads = 4,
     intermediate = 704, seq = 256, batch = 8, steps = 240, stop_at = 0, lr = 2e-3, seed = 1,
     text = "", data = "", out = "out", save = "", sample = 400, save_every = 0, keep = 3,
-    resume = false))
+    resume = false);
+    idle = (((:text,), (:data,)),
+            ((:hidden, :layers, :heads, :kv_heads, :intermediate), (:config, :weights))))
+o.virtual > 1 && o.pp == 1 && o.microbatches == 1 &&
+    error("--virtual has no effect without --pp or --microbatches")
 haskey(precisions, o.dtype) || error("--dtype: one of $(join(keys(precisions), ", "))")
 
 "A Hugging Face configuration: a file's, or one made of the sizes given."

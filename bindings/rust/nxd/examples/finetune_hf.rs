@@ -34,6 +34,7 @@ struct Arguments {
 impl Arguments {
     fn read() -> Result<Arguments> {
         let mut o = Options::read();
+        o.idle(&["--text"], &["--ids"])?;
         let missing = |name| move || Error::user(format!("{}: expected a directory", name));
         let a = Arguments {
             model: o.text("--model")?.ok_or_else(missing("--model"))?,

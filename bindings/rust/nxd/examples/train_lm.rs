@@ -46,6 +46,9 @@ const PRECISIONS: [(&str, Precision); 5] = [
     ("autocast", precision(DType::F32, Bf16Update::MASTER, DType::BF16)),
 ];
 
+/// Options of a model that no file describes.
+const SIZES: [&str; 5] = ["--hidden", "--layers", "--heads", "--kv-heads", "--intermediate"];
+
 struct Arguments {
     tp: i32,
     pp: i32,
@@ -81,6 +84,8 @@ struct Arguments {
 impl Arguments {
     fn read() -> Result<Arguments> {
         let mut o = Options::read();
+        o.idle(&["--text"], &["--data"])?;
+        o.idle(&SIZES, &["--config", "--weights"])?;
         let steps = o.number("--steps", 240)?;
         let a = Arguments {
             tp: o.number("--tp", 2)?,
@@ -113,6 +118,9 @@ impl Arguments {
             save: o.text("--save")?,
             out: o.text("--out")?.unwrap_or_else(|| "out".into()),
         };
+        if a.virtual_size > 1 && a.pp == 1 && a.microbatches == 1 {
+            return Err(Error::user("--virtual has no effect without --pp or --microbatches"));
+        }
         o.done().map(|()| a)
     }
 

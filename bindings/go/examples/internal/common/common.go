@@ -6,6 +6,7 @@ import (
 	"context"
 	"encoding/binary"
 	"errors"
+	"flag"
 	"fmt"
 	"os"
 	"os/signal"
@@ -74,6 +75,20 @@ func CheckRate(rate float64) error {
 		return nil
 	}
 	return fmt.Errorf("-lr: expected a rate above 0, got %v", rate)
+}
+
+// CheckIdle rejects an option of names that is given beside one of others, where it has no effect.
+func CheckIdle(names []string, others ...string) error {
+	given := map[string]bool{}
+	flag.Visit(func(f *flag.Flag) { given[f.Name] = true })
+	for _, name := range names {
+		for _, other := range others {
+			if given[name] && given[other] {
+				return fmt.Errorf("-%s has no effect beside -%s", name, other)
+			}
+		}
+	}
+	return nil
 }
 
 // ReadIDs is the 16-bit ids of a file, the least byte first.

@@ -60,6 +60,18 @@ impl Options {
         }
     }
 
+    /// Fails where one of the names, which has no effect beside one of the others, is there with it.
+    /// Before any of them is read.
+    pub fn idle(&self, names: &[&str], others: &[&str]) -> Result<()> {
+        let has = |name: &str| self.0.iter().any(|word| word == name);
+        for name in names.iter().filter(|name| has(name)) {
+            if let Some(other) = others.iter().find(|other| has(other)) {
+                return Err(Error::user(format!("{} has no effect beside {}", name, other)));
+            }
+        }
+        Ok(())
+    }
+
     /// Fails where a word is left over.
     pub fn done(self) -> Result<()> {
         match self.0.first() {
