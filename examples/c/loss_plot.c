@@ -26,12 +26,15 @@ static double tick_distance(double range, int n) {
   return power * (digit < 1.5 ? 1 : digit < 3.5 ? 2 : digit < 7.5 ? 5 : 10);
 }
 
+/* The range of the losses that have a place: a run that diverges has some of infinity and NaN. */
 static scale_t scale_of(const float* losses, int steps) {
-  scale_t s = {steps > 1 ? steps : 1, losses[0], losses[0]};
+  scale_t s = {steps > 1 ? steps : 1, HUGE_VAL, -HUGE_VAL};
   for (int i = 0; i < steps; ++i) {
+    if (!isfinite(losses[i])) continue;
     s.low = losses[i] < s.low ? losses[i] : s.low;
     s.high = losses[i] > s.high ? losses[i] : s.high;
   }
+  if (s.low > s.high) s.low = s.high = 0; /* none has */
   const double tick = tick_distance(s.high - s.low > 1e-6 ? s.high - s.low : 1, 6);
   s.low = floor(s.low / tick) * tick;
   s.high = ceil(s.high / tick) * tick;
@@ -71,8 +74,13 @@ static void write_curve(FILE* f, const scale_t* s, const float* losses, int step
     const int first = i > reach ? i - reach : 0;
     const int end = i + reach + 1 < steps ? i + reach + 1 : steps;
     double sum = 0;
-    for (int j = first; j < end; ++j) sum += (double)losses[j];
-    fprintf(f, "%.1f,%.1f ", x_of(s, i + 1), y_of(s, sum / (end - first)));
+    int count = 0;
+    for (int j = first; j < end; ++j) {
+      if (!isfinite(losses[j])) continue;
+      sum += (double)losses[j];
+      ++count;
+    }
+    if (isfinite(losses[i])) fprintf(f, "%.1f,%.1f ", x_of(s, i + 1), y_of(s, sum / count));
   }
   fputs("'/>\n", f);
 }

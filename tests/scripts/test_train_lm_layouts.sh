@@ -94,6 +94,12 @@ writes alone --tp 1 "${sizes[@]}"
 writes three --tp 3 "${sizes[@]}"
 cmp "$work/alone.words" "$work/three.words"
 
+# Losses of a run that diverges, which have no place in the picture, are left out of it.
+train diverged --tp 1 --lr 1e9
+grep -q "nan" "$work/diverged/loss.csv" || { cat "$work/diverged/loss.csv"; exit 1; }
+(($(grep -Ec "^<polyline .* points='[0-9.,]+ ([0-9.,]+ )*'/>$" "$work/diverged/loss.svg") == 2)) ||
+  { cat "$work/diverged/loss.svg"; exit 1; }
+
 train whole --tp 1 --microbatches 4
 train two --tp 1 --pp 2 --microbatches 4
 train three --tp 1 --pp 3 --microbatches 4
