@@ -333,8 +333,8 @@ NXD_API nxd_status_t nxd_parameter_get_global_shape(nxd_parameter_t* parameter, 
 /** [local] Gives the part of the full parameter that this rank has.
  *
  *  @param[out] out_dim      split dimension, or -1 for a replicated parameter.
- *  @param begins, ends      room for cap ranges of indices in that dimension, in local order; may
- *                           be NULL when cap is 0. Indices from the whole's size on are padding.
+ *  @param begins  room for cap ranges of that dimension, in local order; may be NULL if cap is 0.
+ *  @param ends    likewise. Indices from the whole's size on are padding.
  *  @param[out] out_ranges   number of ranges.
  *  @since 0.1 */
 NXD_API nxd_status_t nxd_parameter_get_shard(nxd_parameter_t* parameter, int32_t* out_dim,

@@ -211,9 +211,9 @@ NXD_API nxd_status_t nxd_pp_callbacks_options_init(nxd_pp_callbacks_options_t* o
  *
  *  @param inputs   of this rank's chunks one after the other: what comes from the stage before.
  *                  Stage 0 has none: its callback reads its data itself. NULL when there are none.
- *  @param outputs  likewise: what goes to the stage after; the last stage has none. They must equal
- *                  the next stage's inputs in all but names.
- *  @param num_inputs, num_outputs  how many each chunk has; of length virtual_size.
+ *  @param outputs  likewise for the stage after, whose inputs they equal in all but names.
+ *  @param num_inputs  how many each chunk has; of length virtual_size.
+ *  @param num_outputs  likewise; the last stage has none.
  *  @param callbacks  copied; on failure destroy is not called.
  *  @return NXD_OK; INVALID_ARGUMENT (also when neighbours or options do not agree, on all ranks);
  *          INVALID_STATE (model parallel not initialised); UNSUPPORTED (context- or expert-parallel

@@ -172,8 +172,8 @@ NXD_API nxd_status_t nxd_plan_search_options_init(nxd_plan_search_options_t* opt
  *  less memory come first. It tries all schedules and both kinds of partition, with and without
  *  ZeRO, sequence parallelism and recomputation.
  *
- *  @param layouts, predictions  of length cap, at least 1, struct_size of each first set by the
- *                 caller; either may be NULL.
+ *  @param layouts  of length cap, at least 1, struct_size of each first set by the caller; or NULL.
+ *  @param predictions  likewise.
  *  @param[out] out_count  how many were filled: at most cap.
  *  @return NXD_OK; INVALID_ARGUMENT (a size out of range; no layout suits the model; or none
  *          fits: the message gives the one that needs least).

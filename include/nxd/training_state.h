@@ -61,10 +61,10 @@ NXD_API nxd_status_t nxd_training_state_get_value(nxd_training_state_t* state, c
 /** [collective: world] Saves all parts as the checkpoint of a step, and waits until it is there:
  *  nxd_checkpoint_create, nxd_training_state_snapshot and nxd_checkpoint_publish in one.
  *
- *  Gradients are no part: a run goes on as without a break from a save between two steps. One in
- *  the middle of an accumulation, where the context's microbatch is not 0, keeps the microbatch and
- *  not the gradients, and the log has a warning.
- *  @param directory, step  as of nxd_checkpoint_create.
+ *  Gradients are no part: a run goes on as without a break from a save between two steps. One amid
+ *  an accumulation (the context's microbatch is not 0) keeps that alone, with a warning in the log.
+ *  @param directory  as of nxd_checkpoint_create.
+ *  @param step       likewise.
  *  @param keep_last  as of nxd_checkpoint_publish.
  *  @return as these, all ranks alike; INVALID_ARGUMENT also where ranks have different parts. The
  *          failure of an earlier save in the background that nxd_training_state_wait has not told

@@ -30,11 +30,11 @@ typedef struct nxd_work nxd_work_t;
 
 /** [collective: group] nxd_all_reduce without waiting.
  *
- *  @param send, receive     as for nxd_all_reduce; borrowed until the work is done.
+ *  @param send     as for nxd_all_reduce; borrowed until the work is done.
+ *  @param receive  likewise.
  *  @param[out] out_work  the caller destroys it.
- *  @return NXD_OK; INVALID_ARGUMENT (NULL; the peers are told); OUT_OF_MEMORY; INVALID_STATE (after
- *          fork, and as said above). All other failures are the work's. The same for all *_async
- *          functions.
+ *  @return as all *_async functions: NXD_OK; INVALID_ARGUMENT (NULL; the peers are told);
+ *          OUT_OF_MEMORY; INVALID_STATE (after fork, and as above). All others are the work's.
  *  @since 0.1 */
 NXD_API nxd_status_t nxd_all_reduce_async(nxd_group_t* group, const void* send, void* receive,
                                           size_t count, nxd_dtype_t dtype, nxd_reduce_t reduce,
@@ -89,10 +89,10 @@ NXD_API nxd_status_t nxd_barrier_async(nxd_group_t* group, nxd_work_t** out_work
  *  name a pointer, a count or a dtype. The call takes the place of this rank's next collective of
  *  the group, or message. The peers get INVALID_ARGUMENT at once, with the reason, and the group
  *  stays usable. In place of nxd_ddp_create_buffers, call it on the ddp's group.
- *
  *  @param operation  name of the call as nxd_error_info_t has it, such as "all_reduce" or "send";
  *                    NULL and any other name: a collective without a name.
- *  @param peer, tag  of a message; not read otherwise.
+ *  @param peer  of a message; not read otherwise.
+ *  @param tag   likewise.
  *  @param reason  as text; NULL: none. Peers may get only its first 170 bytes.
  *  @return never NXD_OK: INVALID_ARGUMENT with the reason, or why the peers were not told.
  *  @since 0.1 */

@@ -67,6 +67,8 @@ compile() {
 }
 clang=clang-14
 command -v $clang > /dev/null || { skip_part "header by clang" "clang-14 is missing" "install clang-14"; clang=; }
+# Comments are of the parameters that their functions have.
+[[ -z $clang ]] || compile $clang -std=c99 -Wdocumentation "${flags[@]}" -I"$source/include" "$work/alone.c"
 for input in "${inputs[@]}"; do
   search=(-I"$source/include" -I"$work")
   case $input in topic_*) search=() ;; single) search=(-I"$work") ;; esac

@@ -25,11 +25,11 @@ pub type nxd_work_callback_t = Option<
 extern "C" {
     /// [collective: group] nxd_all_reduce without waiting.
     ///
-    /// @param send, receive     as for nxd_all_reduce; borrowed until the work is done.
+    /// @param send     as for nxd_all_reduce; borrowed until the work is done.
+    /// @param receive  likewise.
     /// @param[out] out_work  the caller destroys it.
-    /// @return NXD_OK; INVALID_ARGUMENT (NULL; the peers are told); OUT_OF_MEMORY; INVALID_STATE (after
-    /// fork, and as said above). All other failures are the work's. The same for all *_async
-    /// functions.
+    /// @return as all *_async functions: NXD_OK; INVALID_ARGUMENT (NULL; the peers are told);
+    /// OUT_OF_MEMORY; INVALID_STATE (after fork, and as above). All others are the work's.
     /// @since 0.1
     pub fn nxd_all_reduce_async(group: *mut nxd_group_t, send: *const c_void, receive: *mut c_void, count: usize, dtype: nxd_dtype_t, reduce: nxd_reduce_t, out_work: *mut *mut nxd_work_t) -> nxd_status_t;
 
@@ -73,10 +73,10 @@ extern "C" {
     /// name a pointer, a count or a dtype. The call takes the place of this rank's next collective of
     /// the group, or message. The peers get INVALID_ARGUMENT at once, with the reason, and the group
     /// stays usable. In place of nxd_ddp_create_buffers, call it on the ddp's group.
-    ///
     /// @param operation  name of the call as nxd_error_info_t has it, such as "all_reduce" or "send";
     /// NULL and any other name: a collective without a name.
-    /// @param peer, tag  of a message; not read otherwise.
+    /// @param peer  of a message; not read otherwise.
+    /// @param tag   likewise.
     /// @param reason  as text; NULL: none. Peers may get only its first 170 bytes.
     /// @return never NXD_OK: INVALID_ARGUMENT with the reason, or why the peers were not told.
     /// @since 0.1
