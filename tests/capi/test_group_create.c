@@ -139,6 +139,10 @@ static void alone_after_abort(nxd_context_t* ctx, int rank, int size, void* unus
   group = (nxd_group_t*)1;
   NXD_TEST_REFUSED(nxd_group_create(ctx, &own, 1, "own", &group), expected, "\"own\"");
   NXD_TEST_CHECK(group == NULL);
+  nxd_payloads_t* payloads = NULL;
+  NXD_TEST_REFUSED(nxd_group_rendezvous(world, "here", "", 0, &payloads), expected, "\"world\"");
+  NXD_TEST_REFUSED(nxd_init_model_parallel(ctx, NULL), expected, "\"world\"");
+  NXD_TEST_CHECK(!nxd_model_parallel_is_initialized(ctx));
 }
 
 static void test_alone_after_abort(void** state) {

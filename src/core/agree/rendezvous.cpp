@@ -7,6 +7,8 @@ namespace nxd {
 
 std::vector<std::string> rendezvous(ProcessGroup& group, const std::string& tag,
                                     const std::string& payload, const Outcome& outcome) {
+  // A rank alone exchanges nothing, but an aborted group fails all the same.
+  if (group.size() == 1) group.run(Call::barrier());
   std::string own;
   const Outcome written = Outcome::of(group.ranks()[static_cast<size_t>(group.rank())], [&] {
     outcome.rethrow();

@@ -99,6 +99,7 @@ void Context::init_model_parallel(const ParallelOptions& options, const Outcome&
   add_layout(proposal, options, size());
   proposal.compare_within(0, 1, seed_digest());
   const bool same_seed = agree({world().get()}, proposal).front();
+  if (size() == 1) world()->run(Call::barrier());  // no rank was asked: fails after an abort
   state->set_group(NXD_AXIS_WORLD, world());
   for (nxd_axis_t axis = NXD_AXIS_TENSOR; axis <= NXD_AXIS_EXPERT_DATA; ++axis) {
     const RankLayout& layout = state->layout();
