@@ -36,7 +36,13 @@ function set_field!(options::Options{T}, name::Symbol, @nospecialize(value)) whe
         join(filter(n -> !(n in (:struct_size, :reserved)), fieldnames(T)), ", ")))
     F = fieldtype(T, i)
     place = Ptr{F}(pointer_from_objref(options.ref) + fieldoffset(T, i))
-    unsafe_store!(place, field(F, value, options.kept))
+    given = try
+        field(F, value, options.kept)
+    catch error
+        error isa InexactError || rethrow()
+        throw(ArgumentError("$name: expected a number that $F holds, got $value"))
+    end
+    unsafe_store!(place, given)
     nothing
 end
 

@@ -96,6 +96,11 @@ end
     @test failures == [:invalid_argument, InexactError]
     alone() do ctx
         @test thrown(() -> send_to(world(ctx), ones(3), 0; tag = 2^40)) isa InexactError
+        for (options, reason) in (((local_rank = 2^40,), "local_rank: expected a number that Int32 holds, got $(2^40)"),
+                                  ((seed = -1,), "seed: expected a number that UInt64 holds, got -1"),
+                                  ((seed = 1.5,), "seed: expected a number that UInt64 holds, got 1.5"))
+            @test thrown(() -> NXD.Context(; options...)).msg == reason
+        end
         @test_throws OverflowError NXD.arena(ctx, Float64, 2^61, 8)
         @test_throws ArgumentError NXD.arena(ctx, Any, 3)
     end
