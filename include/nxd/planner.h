@@ -88,7 +88,7 @@ typedef struct nxd_plan_layout {
   int32_t sequence_length;         /**< tokens; at least 1 */
   nxd_dtype_t dtype;               /**< of parameters: F32, or BF16 with F32 masters */
   int32_t zero_stage;              /**< 0 or 1 */
-  int32_t sequence_parallel;       /**< 1: sequence_length divides by tensor_parallel_size */
+  int32_t sequence_parallel;       /**< 1: between layers each rank has a slice */
   int32_t recompute;               /**< 1: every layer keeps its input alone */
   nxd_pp_partition_t partition;    /**< DEFAULT: EVEN */
   int32_t reserved;                /**< 0 */
@@ -144,7 +144,7 @@ typedef struct nxd_plan_prediction {
  *  @param machine  NULL: all defaults.
  *  @param[in,out] out_prediction  struct_size set by the caller; the rest is filled.
  *  @return NXD_OK; INVALID_ARGUMENT (a size that is missing or out of range, more ranks than a size
- *          has parts for, a sequence that does not divide).
+ *          has parts for).
  *  @since 0.1 */
 NXD_API nxd_status_t nxd_plan_predict(const nxd_plan_model_t* model,
                                       const nxd_plan_machine_t* machine,

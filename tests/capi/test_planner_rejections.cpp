@@ -35,11 +35,6 @@ void test_layouts_refused(void**) {
     l.pipeline_parallel_size = l.virtual_size = 2;
     l.num_microbatches = 3;
   });
-  refused("expected a multiple of the 2 ranks that share it with sequence_parallel", [](auto& l) {
-    l.tensor_parallel_size = 2;
-    l.sequence_parallel = 1;
-    l.sequence_length = 9;
-  });
   refused("schedule: expected one that trains",
           [](auto& l) { l.schedule = NXD_PP_SCHEDULE_INFERENCE; });
   refused("sequence_length: expected at least 1", [](auto& l) { l.sequence_length = 0; });

@@ -32,7 +32,7 @@ void fill(int32_t& value, const char* name) {
 }
 
 // Checks what tensor-parallel layers demand: each rank has a head and a feature of the MLP.
-// Vocabularies are padded.
+// Vocabularies are padded, and so is a sequence that ranks share.
 void check_tensor_size(const nxd_plan_layout_t& layout, const ModelSizes& model) {
   const int tensor = layout.tensor_parallel_size;
   const int64_t fewest = fewest_heads(model.kv_heads, tensor);
@@ -42,11 +42,6 @@ void check_tensor_size(const nxd_plan_layout_t& layout, const ModelSizes& model)
   check_argument(model.intermediate >= tensor,
                  "layout->tensor_parallel_size: expected at most intermediate_size (",
                  model.intermediate, "), got ", tensor);
-  if (layout.sequence_parallel) {
-    check_argument(layout.sequence_length % tensor == 0,
-                   "layout->sequence_length: expected a multiple of the ", tensor,
-                   " ranks that share it with sequence_parallel, got ", layout.sequence_length);
-  }
 }
 
 }  // namespace

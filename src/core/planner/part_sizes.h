@@ -1,5 +1,6 @@
 #pragma once
 
+#include "core/base/round_up.h"
 #include "core/model/model_sizes.h"
 #include "nxd.h"
 
@@ -20,7 +21,9 @@ class PartSizes {
         split_sequence_(layout.sequence_parallel != 0),
         element_(number(bytes_of(layout.dtype))),
         sequence_(number(layout.sequence_length)),
-        tokens_(number(layout.microbatch_size) * sequence_),
+        sequences_(number(layout.microbatch_size)),
+        tokens_(sequences_ *
+                number(round_up<int64_t>(layout.sequence_length, split_sequence_ ? tensor_ : 1))),
         local_(split_sequence_ ? tokens_ / tensor_ : tokens_),
         hidden_(number(model.hidden)),
         query_(number(model.query_width(tensor_))),
@@ -35,9 +38,11 @@ class PartSizes {
   const ModelSizes& model_;
   int tensor_;
   bool recompute_, split_sequence_;
-  double element_;  // bytes
-  double sequence_, tokens_;
-  double local_;  // tokens of this rank, where activations are not split by features
+  double element_;    // bytes
+  double sequence_;   // tokens of one
+  double sequences_;  // of a microbatch
+  double tokens_;     // of it, with the places behind sequences that ranks do not divide
+  double local_;      // tokens of this rank, where activations are not split by features
   double hidden_, query_, key_, mlp_;
   double table_;       // elements of the embedding, and of the head
   double vocabulary_;  // rows of them

@@ -69,7 +69,7 @@ class PartMaker : PartSizes {
   // Each token passes a dense layer, an activation and a norm before the logits; the first token of
   // each sequence passes another dense layer. Each rank has these in full.
   void add_dense(PlanPart& head) const {
-    const double dense_tokens = local_ + tokens_ / sequence_;
+    const double dense_tokens = local_ + sequences_;
     const double product = seconds(2 * dense_tokens * hidden_ * hidden_, flops_);
     head.forward.gemm += product;
     head.input.gemm += product;
@@ -83,7 +83,7 @@ class PartMaker : PartSizes {
   double attention_operations() const {
     const double of_sequence = model_.attention_operations(static_cast<int64_t>(sequence_)) /
                                number(model_.layers) / (model_.causal ? 2 : 1);
-    return of_sequence * (tokens_ / sequence_) * (query_ / number(model_.query_width()));
+    return of_sequence * sequences_ * (query_ / number(model_.query_width()));
   }
 
   static double seconds(double operations, double rate) { return operations / rate; }

@@ -155,8 +155,7 @@ class PlanSearch {
   }
 
   void list_switches(nxd_plan_layout_t layout) {
-    const bool splits = layout.tensor_parallel_size > 1 &&
-                        layout.sequence_length % layout.tensor_parallel_size == 0;
+    const bool splits = layout.tensor_parallel_size > 1;
     for (layout.sequence_parallel = 0; layout.sequence_parallel <= splits;
          ++layout.sequence_parallel) {
       for (layout.recompute = 0; layout.recompute <= 1; ++layout.recompute) {

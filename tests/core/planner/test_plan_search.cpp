@@ -20,12 +20,13 @@ constexpr size_t kAll = 10000;
 
 // With as many ranks as give it a divisor that is its own partner, several schedules and both
 // partitions.
-std::vector<nxd::FoundPlan> found_of(const nxd_plan_machine_t& given, size_t count = kAll) {
+std::vector<nxd::FoundPlan> found_of(const nxd_plan_machine_t& given, size_t count = kAll,
+                                     int32_t sequence_length = 16) {
   nxd_plan_model_t model = small_model();
   model.num_heads = model.hidden_size = 16;
   nxd::PlanSearchOptions options;
   options.world_size = 16;
-  options.sequence_length = 16;
+  options.sequence_length = sequence_length;
   options.batch_size = 16;
   return nxd::search_plans(nxd::read_plan_model(model), nxd::read_plan_machine(given), options,
                            count);
@@ -49,6 +50,15 @@ void no_layout_twice(void**) {
   assert_true(keys.size() > 100);
   std::sort(keys.begin(), keys.end());
   assert_true(std::adjacent_find(keys.begin(), keys.end()) == keys.end());
+}
+
+// A sequence need not divide by the ranks that share it.
+void uneven_sequences(void**) {
+  const auto splits = [](const nxd::FoundPlan& plan) { return plan.layout.sequence_parallel == 1; };
+  const auto even = found_of(round_machine()), uneven = found_of(round_machine(), kAll, 15);
+  const auto count = std::count_if(even.begin(), even.end(), splits);
+  assert_true(count > 10);
+  assert_int_equal(std::count_if(uneven.begin(), uneven.end(), splits), count);
 }
 
 // The shortest step first, and of those that take as long the one that needs least.
@@ -98,7 +108,7 @@ void least_memory(void**) {
 }  // namespace
 
 int main() {
-  const CMUnitTest tests[] = {cmocka_unit_test(no_layout_twice), cmocka_unit_test(order),
-                              cmocka_unit_test(least_memory)};
+  const CMUnitTest tests[] = {cmocka_unit_test(no_layout_twice), cmocka_unit_test(uneven_sequences),
+                              cmocka_unit_test(order), cmocka_unit_test(least_memory)};
   return cmocka_run_group_tests(tests, nullptr, nullptr);
 }

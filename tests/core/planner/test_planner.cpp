@@ -199,6 +199,14 @@ void test_collectives_by_hand(void**) {
   layout.sequence_parallel = 1;
   const auto split = predict(model, machine, layout);
   assert_near(split.tensor_parallel_seconds, 3 * (4 * (8 + 2) + 2 + 2) * half);
+  // Nine tokens take the places of ten, but for attention.
+  layout.sequence_length = 9;
+  const auto padded = predict(model, machine, layout);
+  assert_near(padded.tensor_parallel_seconds, split.tensor_parallel_seconds);
+  assert_near(padded.gemm_seconds, split.gemm_seconds);
+  assert_near(padded.attention_seconds, split.attention_seconds * 81 / 100);
+  assert_int_equal(padded.activation_bytes, split.activation_bytes);
+  layout.sequence_length = 10;
   layout.dtype = NXD_DTYPE_BF16;  // sums are exchanged in f32, the rest in bf16
   const double bf16_half = 1e-3 + 80 / 1e6;
   assert_near(predict(model, machine, layout).tensor_parallel_seconds,

@@ -96,7 +96,7 @@ class PlanLayout(TypedDict, total=False):
     dtype: DType | str
     # 0 or 1
     zero_stage: int
-    # 1: sequence_length divides by tensor_parallel_size
+    # 1: between layers each rank has a slice
     sequence_parallel: int
     # 1: every layer keeps its input alone
     recompute: int

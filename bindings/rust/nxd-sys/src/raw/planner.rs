@@ -127,7 +127,7 @@ pub struct nxd_plan_layout_t {
     pub dtype: nxd_dtype_t,
     /// 0 or 1
     pub zero_stage: i32,
-    /// 1: sequence_length divides by tensor_parallel_size
+    /// 1: between layers each rank has a slice
     pub sequence_parallel: i32,
     /// 1: every layer keeps its input alone
     pub recompute: i32,
@@ -269,7 +269,7 @@ extern "C" {
     /// @param machine  NULL: all defaults.
     /// @param[in,out] out_prediction  struct_size set by the caller; the rest is filled.
     /// @return NXD_OK; INVALID_ARGUMENT (a size that is missing or out of range, more ranks than a size
-    /// has parts for, a sequence that does not divide).
+    /// has parts for).
     /// @since 0.1
     pub fn nxd_plan_predict(model: *const nxd_plan_model_t, machine: *const nxd_plan_machine_t, layout: *const nxd_plan_layout_t, out_prediction: *mut nxd_plan_prediction_t) -> nxd_status_t;
 
