@@ -5,6 +5,7 @@
 #include <algorithm>
 
 #include "core/base/error.h"
+#include "engine/autograd/gradients.h"
 #include "engine/dtype.h"
 #include "engine/graph_node.h"
 
@@ -42,6 +43,7 @@ variable_list FunctionNode::apply(variable_list&& grads) {
   if (!definition_->backward) {
     fail(NXD_ERROR_UNSUPPORTED, "function ", name, ": it has no backward callback");
   }
+  check_unrecorded_pass("function " + name);
   check_state(!released_, "function ", name,
               ": its graph was differentiated already; the pass before needs retain_graph");
   check_state(!running_, "function ", name, ": its backward callback differentiates its own graph");

@@ -200,6 +200,11 @@ void own_gradient(const at::Tensor& leaf, size_t tensors) {
   if (is_shared(grad, tensors)) grad = grad.clone();
 }
 
+void check_unrecorded_pass(const std::string& node) {
+  if (!at::GradMode::is_enabled()) return;
+  fail(NXD_ERROR_UNSUPPORTED, node, ": its gradient cannot be differentiated again (create_graph)");
+}
+
 bool pass_adds_to(const at::Tensor& leaf) {
   // Not empty when the gradients of some inputs are asked for.
   const auto* asked_for = torch::autograd::get_current_graph_task_exec_info();

@@ -3,6 +3,7 @@
 #include <ATen/ATen.h>
 #include <torch/csrc/autograd/edge.h>
 
+#include <string>
 #include <vector>
 
 #include "core/base/error.h"
@@ -25,6 +26,10 @@ std::vector<at::Tensor> run_gradients(const std::vector<at::Tensor>& outputs,
                                       const std::vector<at::Tensor>& grads,
                                       const std::vector<at::Tensor>& inputs, bool retain_graph,
                                       bool create_graph = false);
+
+// UNSUPPORTED if the pass under way is recorded, to be differentiated again: for nodes whose own
+// backward is not, so that what they give would count as constants.
+void check_unrecorded_pass(const std::string& node);
 
 // True if the tensor is a leaf to whose gradient the pass under way adds. Not where the pass hands
 // gradients out instead, or where a hook looks at them on their way.

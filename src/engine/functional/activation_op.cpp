@@ -4,6 +4,7 @@
 #include <torch/csrc/autograd/custom_function.h>
 
 #include "core/kernels/elementwise.h"
+#include "engine/autograd/gradients.h"
 #include "engine/device/kernel_call.h"
 #include "engine/ops/compute.h"
 #include "engine/tensor/dtype_map.h"
@@ -54,6 +55,7 @@ struct SwiGlu : torch::autograd::Function<SwiGlu> {
   }
 
   static variable_list backward(AutogradContext* ctx, const variable_list& grads) {
+    check_unrecorded_pass(SwiGluForward::kName);
     const variable_list saved = ctx->get_saved_variables();
     return call_kernel(SwiGluBackward{}, {saved[0], saved[1], grads[0]});
   }
@@ -107,6 +109,7 @@ struct Activate : torch::autograd::Function<Activate> {
   }
 
   static variable_list backward(AutogradContext* ctx, const variable_list& grads) {
+    check_unrecorded_pass(ActivationForward::kName);
     const auto activation = static_cast<nxd_activation_t>(ctx->saved_data["activation"].toInt());
     const at::Tensor x = ctx->get_saved_variables()[0];
     return {call_kernel(ActivationBackward{activation}, {x, grads[0]})[0], at::Tensor()};

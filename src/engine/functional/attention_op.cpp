@@ -9,6 +9,7 @@
 
 #include "core/kernels/attention.h"
 #include "core/kernels/elementwise.h"
+#include "engine/autograd/gradients.h"
 #include "engine/device/kernel_call.h"
 #include "engine/ops/autocast.h"
 #include "engine/ops/collectives.h"
@@ -161,10 +162,7 @@ struct FusedAttention : torch::autograd::Function<FusedAttention> {
   }
 
   static variable_list backward(AutogradContext* ctx, const variable_list& grads) {
-    if (at::GradMode::is_enabled()) {  // kernels give what would count as constants
-      fail(NXD_ERROR_UNSUPPORTED, AttentionForward::kName,
-           ": its gradient cannot be differentiated again (create_graph)");
-    }
+    check_unrecorded_pass(AttentionForward::kName);
     const auto record =
         c10::static_intrusive_pointer_cast<AttentionRecord>(ctx->saved_data["record"].toCapsule());
     const variable_list saved = ctx->get_saved_variables();
@@ -270,6 +268,7 @@ struct FusedRope : torch::autograd::Function<FusedRope> {
   }
 
   static variable_list backward(AutogradContext* ctx, const variable_list& grads) {
+    check_unrecorded_pass(Rope::kName);
     const variable_list saved = ctx->get_saved_variables();
     const auto layout = static_cast<SequenceLayout>(ctx->saved_data["layout"].toInt());
     return {call_kernel(Rope{layout, true}, {grads[0], saved[0], saved[1]})[0], at::Tensor(),

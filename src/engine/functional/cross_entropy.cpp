@@ -7,6 +7,7 @@
 #include <limits>
 
 #include "core/tensor_parallel/parallel_cross_entropy.h"
+#include "engine/autograd/gradients.h"
 #include "engine/device/device_tensor.h"
 #include "engine/ops/collectives.h"
 #include "engine/ops/compute.h"
@@ -114,6 +115,7 @@ struct CrossEntropy : torch::autograd::Function<CrossEntropy> {
   }
 
   static variable_list backward(AutogradContext* ctx, const variable_list& grads) {
+    check_unrecorded_pass(kParallelCrossEntropy);
     const auto record = c10::static_intrusive_pointer_cast<CrossEntropyRecord>(
         ctx->saved_data["record"].toCapsule());
     const CrossEntropyRecord& r = *record;

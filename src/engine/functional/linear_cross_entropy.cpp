@@ -5,6 +5,7 @@
 
 #include "core/kernels/cross_entropy.h"
 #include "core/kernels/elementwise.h"
+#include "engine/autograd/gradients.h"
 #include "engine/device/kernel_call.h"
 #include "engine/ops/autocast.h"
 #include "engine/ops/collectives.h"
@@ -207,10 +208,7 @@ struct LinearCrossEntropy : torch::autograd::Function<LinearCrossEntropy> {
   }
 
   static variable_list backward(AutogradContext* ctx, const variable_list& grads) {
-    if (at::GradMode::is_enabled()) {
-      fail(NXD_ERROR_UNSUPPORTED, kName,
-           ": its gradient cannot be differentiated again (create_graph)");
-    }
+    check_unrecorded_pass(kName);
     const variable_list saved = ctx->get_saved_variables();
     return {scaled(saved[0], grads[0]), scaled(saved[1], grads[0]), scaled(saved[2], grads[0]),
             at::Tensor()};

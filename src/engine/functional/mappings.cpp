@@ -4,6 +4,7 @@
 #include <torch/csrc/autograd/custom_function.h>
 
 #include "core/tensor_parallel/region_mapping.h"
+#include "engine/autograd/gradients.h"
 #include "engine/device/device_tensor.h"
 #include "engine/ops/collectives.h"
 #include "engine/ops/part_at.h"
@@ -43,6 +44,7 @@ struct Mapping : torch::autograd::Function<Mapping> {
   }
 
   static variable_list backward(AutogradContext* ctx, const variable_list& grads) {
+    check_unrecorded_pass("an exchange between regions");
     const auto plan =
         c10::static_intrusive_pointer_cast<MappingPlan>(ctx->saved_data["plan"].toCapsule());
     return {move(*plan->group, plan->moves.backward, grads[0], plan->dim), at::Tensor()};
@@ -59,6 +61,7 @@ struct OwnPart : torch::autograd::Function<OwnPart> {
   }
 
   static variable_list backward(AutogradContext* ctx, const variable_list& grads) {
+    check_unrecorded_pass("an exchange between regions");
     const auto plan =
         c10::static_intrusive_pointer_cast<MappingPlan>(ctx->saved_data["plan"].toCapsule());
     const int64_t extent = ctx->saved_data["extent"].toInt();

@@ -4,6 +4,7 @@
 #include <torch/csrc/autograd/custom_function.h>
 
 #include "core/kernels/norms.h"
+#include "engine/autograd/gradients.h"
 #include "engine/device/kernel_call.h"
 #include "engine/ops/autocast.h"
 #include "engine/ops/compute.h"
@@ -97,6 +98,7 @@ struct FusedRmsNorm : torch::autograd::Function<FusedRmsNorm> {
   }
 
   static variable_list backward(AutogradContext* ctx, const variable_list& grads) {
+    check_unrecorded_pass(RmsNormForward::kName);
     const variable_list saved = ctx->get_saved_variables();
     const variable_list out =
         call_kernel(RmsNormBackward{}, {saved[0], saved[1], saved[2], grads[0], at::Tensor()});
@@ -128,6 +130,7 @@ struct FusedAddRmsNorm : torch::autograd::Function<FusedAddRmsNorm> {
   static variable_list backward(AutogradContext* ctx, const variable_list& grads) {
     at::Tensor dx = grads[0], dweight;
     if (grads[1].defined()) {
+      check_unrecorded_pass(RmsNormForward::kName);
       const variable_list saved = ctx->get_saved_variables();
       const variable_list out =
           call_kernel(RmsNormBackward{}, {saved[0], saved[1], saved[2], grads[1], grads[0]});
@@ -202,6 +205,7 @@ struct LayerNormBackward {
 
 variable_list layer_norm_gradients(AutogradContext* ctx, const at::Tensor& grad,
                                    const at::Tensor& grad_sum) {
+  check_unrecorded_pass(LayerNormForward::kName);
   const variable_list saved = ctx->get_saved_variables();
   return call_kernel(LayerNormBackward{ctx->saved_data["bias"].toBool()},
                      {saved[0], saved[1], saved[2], saved[3], grad, grad_sum});

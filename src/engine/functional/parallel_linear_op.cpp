@@ -8,6 +8,7 @@
 
 #include "core/tensor_parallel/stacked_parts.h"
 #include "engine/autograd/deferred_gradients.h"
+#include "engine/autograd/gradients.h"
 #include "engine/functional/linear_call.h"
 #include "engine/ops/autocast.h"
 #include "engine/ops/collectives.h"
@@ -170,6 +171,8 @@ struct ParallelLinears : torch::autograd::Function<ParallelLinears> {
         c10::static_intrusive_pointer_cast<LinearRecord>(ctx->saved_data["record"].toCapsule());
     const ParallelLinearPlan& plan = record->plan;
     const variable_list saved = ctx->get_saved_variables();
+    // As operators of tensors alone the products are recorded.
+    if (plan.group->size() > 1 || has_memory(plan, saved[0])) check_unrecorded_pass("linear");
     const bool wants_dx = ctx->needs_input_grad(0);
     std::vector<bool> wants_weight;
     variable_list dbiases;

@@ -6,6 +6,7 @@
 #include "core/kernels/embedding.h"
 #include "core/tensor_parallel/vocab_parallel_embedding.h"
 #include "engine/autograd/deferred_gradients.h"
+#include "engine/autograd/gradients.h"
 #include "engine/device/kernel_call.h"
 #include "engine/layers/layer_support.h"
 #include "engine/ops/collectives.h"
@@ -194,6 +195,7 @@ struct Lookup : torch::autograd::Function<Lookup> {
     const at::Tensor &ids = saved[0], &table = saved[1];
     const auto plan =
         c10::static_intrusive_pointer_cast<EmbeddingPlan>(ctx->saved_data["plan"].toCapsule());
+    if (plan->group->size() > 1 || plan->has_memory(table)) check_unrecorded_pass("embedding");
     if (plan->has_memory(table)) {
       const at::Tensor& dy = grads[0];
       const at::Tensor dtable = weight_gradient(table, [plan, ids, table, dy](const at::Tensor&) {

@@ -60,7 +60,9 @@ Tensors gradients_of(const GradientCall& call) {
   return out;
 }
 
-void run_grad(jit::Stack& stack) {
+}  // namespace
+
+void give_gradients(jit::Stack& stack) {
   c10::List<c10::optional<at::Tensor>> out;
   for (at::Tensor& grad : gradients_of(popped(stack))) {
     out.push_back(grad.defined() ? c10::optional<at::Tensor>(std::move(grad)) : c10::nullopt);
@@ -68,14 +70,12 @@ void run_grad(jit::Stack& stack) {
   jit::push(stack, std::move(out));
 }
 
-}  // namespace
-
-void compute_gradients_here(jit::Graph& graph) {
+void compute_gradients_here(jit::Graph& graph, void (*give)(jit::Stack&)) {
   static const c10::Symbol kind = known_to_interpreter(
       "nxd::grad",
       "(Tensor[] outputs, Tensor[] inputs, Tensor?[]? grad_outputs, bool? retain_graph, "
       "bool create_graph, bool allow_unused) -> Tensor?[]",
-      &run_grad);
+      give);
   for (jit::Node* node : nodes_of(graph, c10::Symbol::fromQualString("aten::grad"))) {
     replace_node(*node, kind, node->inputs());
   }
