@@ -377,8 +377,8 @@ void bench_cross_entropy(nxd_dtype_t dtype) {
                              targets.data() + row,
                              0};
       cross_entropy_statistics(shard, statistics.f32());
-      cross_entropy_merge(1, kRows, statistics.f32(), kRowStatistics * kRows, 0, kVocabulary,
-                          max.f32(), log_sum.f32(), loss.f32());
+      cross_entropy_merge(1, kRows, statistics.f32(), kRowStatistics * kRows, kVocabulary, 0,
+                          kVocabulary, max.f32(), log_sum.f32(), loss.f32());
       cross_entropy_backward(shard, max.f32(), log_sum.f32(), loss.f32(), 0, kVocabulary, dtype,
                              static_cast<char*>(to) + skip, kVocabulary);
     }

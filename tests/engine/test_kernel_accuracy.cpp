@@ -361,7 +361,7 @@ void cross_entropy(void**) {
         Buffer statistics(NXD_DTYPE_F32, kRowStatistics * rows), max(NXD_DTYPE_F32, rows);
         Buffer log_sum(NXD_DTYPE_F32, rows), loss(NXD_DTYPE_F32, rows);
         cross_entropy_statistics(shard, statistics.f32());
-        cross_entropy_merge(1, rows, statistics.f32(), kRowStatistics * rows, smoothing, cols,
+        cross_entropy_merge(1, rows, statistics.f32(), kRowStatistics * rows, cols, smoothing, cols,
                             max.f32(), log_sum.f32(), loss.f32());
         cross_entropy_backward(shard, max.f32(), log_sum.f32(), dy.f32(), smoothing, cols, dtype,
                                dx.data(), cols);

@@ -160,8 +160,8 @@ void cross_entropy(void**) {
       Buffer statistics(NXD_DTYPE_F32, kRowStatistics * kRows), max(NXD_DTYPE_F32, kRows);
       Buffer log_sum(NXD_DTYPE_F32, kRows), loss(NXD_DTYPE_F32, kRows);
       cross_entropy_statistics(shard, statistics.f32());
-      cross_entropy_merge(1, kRows, statistics.f32(), kRowStatistics * kRows, smoothing, kCols,
-                          max.f32(), log_sum.f32(), loss.f32());
+      cross_entropy_merge(1, kRows, statistics.f32(), kRowStatistics * kRows, kCols, smoothing,
+                          kCols, max.f32(), log_sum.f32(), loss.f32());
       cross_entropy_backward(shard, max.f32(), log_sum.f32(), dy.f32(), smoothing, kCols, dtype,
                              dx.data(), kCols);
       const Tensor in = tensor_of(x, {kRows, kCols}, dtype, true);

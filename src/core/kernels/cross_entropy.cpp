@@ -53,7 +53,8 @@ void row_sums(const T* x, int64_t cols, float max, double& sum_exp, double& sum)
       for (int k = 0; k < lanes.kVectors; ++k) {
         const V e = lanes.fill(exp_below<float>(hn::Sub(v.v[k], shift)), 0);
         exps.v[part + k] = hn::Add(exps.v[part + k], e);
-        values.v[part + k] = hn::Add(values.v[part + k], v.v[k]);
+        const V below = lanes.fill(hn::Sub(v.v[k], shift), 0);
+        values.v[part + k] = hn::Add(values.v[part + k], below);
       }
     });
     sum_exp += static_cast<double>(exps.sum());

@@ -40,7 +40,8 @@ void check_vocabulary(int64_t vocabulary);
 
 // Statistics of one shard about its rows, [kRowStatistics, rows]: the largest logit m (NaN passed
 // over; -infinity for no columns), the sum of exp(x - m), the target's logit (0 when another shard
-// has it), and the sum of the logits. A row that is -infinity throughout has the sum 0 of
+// has it), and the sum of x - m, or of x where m is -infinity: beside the sum of large logits their
+// differences would lose their digits. A row that is -infinity throughout has the sum 0 of
 // exponentials; a NaN or a +infinity makes it NaN.
 constexpr int64_t kRowStatistics = 4;
 void cross_entropy_statistics(const LogitShard& shard, float* out);
@@ -48,11 +49,12 @@ void cross_entropy_statistics(const LogitShard& shard, float* out);
 // Per row, from the statistics of all shards, the i-th at statistics + i * stride, with s for the
 // smoothing and V for the vocabulary:
 //   max over the shards; log_sum = log of the sum of exp(x - max);
-//   loss = max + log_sum - (1 - s) target_logit - s/V sum_logits.
+//   loss = max + log_sum - (1 - s) target_logit - s/V sum_logits,
+// where sum_logits is of cols columns of each shard, or of what the vocabulary leaves to it.
 // The order of the shards decides the bits.
 void cross_entropy_merge(int64_t shards, int64_t rows, const float* statistics, int64_t stride,
-                         double smoothing, int64_t vocabulary, float* max, float* log_sum,
-                         float* loss);
+                         int64_t cols, double smoothing, int64_t vocabulary, float* max,
+                         float* log_sum, float* loss);
 
 // dlogits = (exp(x - max - log_sum) - (1 - s) onehot(target) - s/V) * grad_row, with row stride
 // out_ld. out_dtype is F32 or BF16; out may be the logits when the dtypes are equal (then out_ld is
@@ -65,8 +67,8 @@ void cross_entropy_backward(const LogitShard& shard, const float* max, const flo
 // out_ld is ld.
 void cross_entropy_statistics(const LogitShard& shard, double* out);
 void cross_entropy_merge(int64_t shards, int64_t rows, const double* statistics, int64_t stride,
-                         double smoothing, int64_t vocabulary, double* max, double* log_sum,
-                         double* loss);
+                         int64_t cols, double smoothing, int64_t vocabulary, double* max,
+                         double* log_sum, double* loss);
 void cross_entropy_backward(const LogitShard& shard, const double* max, const double* log_sum,
                             const double* grad_row, double smoothing, int64_t vocabulary,
                             double* out, int64_t out_ld);

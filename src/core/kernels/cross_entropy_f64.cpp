@@ -11,7 +11,7 @@ namespace nxd::kernels {
 namespace {
 
 template <class T>
-void merge_shards(int64_t shards, int64_t rows, const T* statistics, int64_t stride,
+void merge_shards(int64_t shards, int64_t rows, const T* statistics, int64_t stride, int64_t cols,
                   double smoothing, int64_t vocabulary, T* max, T* log_sum, T* loss) {
   const PhaseScope phase(NXD_PHASE_CROSS_ENTROPY);
   check_vocabulary(vocabulary);
@@ -24,19 +24,22 @@ void merge_shards(int64_t shards, int64_t rows, const T* statistics, int64_t str
     for (int64_t i = 1; i < shards; ++i) most = std::max(most, at(i, 0, r));
     double exps = 0;
     double target = 0;
-    double sum = 0;
+    double sum = 0;  // of logits less the largest
     for (int64_t i = 0; i < shards; ++i) {
       // Without a largest logit the sum is 0 or NaN already.
       const double own = at(i, 0, r);
       exps += at(i, 1, r) * (std::isinf(own) ? 1.0 : std::exp(own - most));
       target += at(i, 2, r);
       sum += at(i, 3, r);
+      if (std::isinf(own)) continue;
+      const int64_t real = std::clamp<int64_t>(vocabulary - cols * i, 0, cols);
+      sum += static_cast<double>(real) * (own - most);
     }
     const double log_exps = std::log(exps);
     const double smooth = smoothing == 0 ? 0 : everywhere * sum;
     max[r] = static_cast<T>(most);
     log_sum[r] = static_cast<T>(log_exps);
-    loss[r] = static_cast<T>((most - (1 - smoothing) * target - smooth) + log_exps);
+    loss[r] = static_cast<T>((1 - smoothing) * (most - target) - smooth + log_exps);
   }
 }
 
@@ -57,15 +60,15 @@ int64_t logit_block_rows(int64_t rows, int64_t cols) {
 }
 
 void cross_entropy_merge(int64_t shards, int64_t rows, const float* statistics, int64_t stride,
-                         double smoothing, int64_t vocabulary, float* max, float* log_sum,
-                         float* loss) {
-  merge_shards(shards, rows, statistics, stride, smoothing, vocabulary, max, log_sum, loss);
+                         int64_t cols, double smoothing, int64_t vocabulary, float* max,
+                         float* log_sum, float* loss) {
+  merge_shards(shards, rows, statistics, stride, cols, smoothing, vocabulary, max, log_sum, loss);
 }
 
 void cross_entropy_merge(int64_t shards, int64_t rows, const double* statistics, int64_t stride,
-                         double smoothing, int64_t vocabulary, double* max, double* log_sum,
-                         double* loss) {
-  merge_shards(shards, rows, statistics, stride, smoothing, vocabulary, max, log_sum, loss);
+                         int64_t cols, double smoothing, int64_t vocabulary, double* max,
+                         double* log_sum, double* loss) {
+  merge_shards(shards, rows, statistics, stride, cols, smoothing, vocabulary, max, log_sum, loss);
 }
 
 void cross_entropy_statistics(const LogitShard& shard, double* out) {
@@ -81,7 +84,7 @@ void cross_entropy_statistics(const LogitShard& shard, double* out) {
       double values = 0;
       for (int64_t i = 0; i < shard.cols; ++i) {
         exps += std::exp(x[i] - shift);
-        values += x[i];
+        values += x[i] - shift;
       }
       const int64_t target = shard.target_col(r);
       out[r] = most;

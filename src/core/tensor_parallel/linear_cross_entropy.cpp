@@ -208,8 +208,8 @@ void LinearLossForward::run_as(GroupCalls& calls) const {
   T* const log_sum = max + n;
   T* const losses = log_sum + n;
   each_block([&](const Block& block) {
-    statistics_.merge(block.first, block.count, tokens_.smoothing(), scratch_, max + block.first,
-                      log_sum + block.first, losses + block.first);
+    statistics_.merge(block.first, block.count, cols(), tokens_.smoothing(), scratch_,
+                      max + block.first, log_sum + block.first, losses + block.first);
   });
   if (arrays_.statistics) {
     const Array found = Array::dense(tokens_.wide(), tokens_.statistics_shape(), max);

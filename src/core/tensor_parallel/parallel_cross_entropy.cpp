@@ -138,7 +138,8 @@ void VocabLossForward::run_as(GroupCalls& calls) const {
   T* const max = reinterpret_cast<T*>(scratch_.at(rows_block_));
   T* const log_sum = max + n;
   T* const losses = log_sum + n;
-  statistics_.merge(0, n, tokens_.smoothing(), scratch_, max, log_sum, losses);
+  statistics_.merge(0, n, arrays_.logits.last(), tokens_.smoothing(), scratch_, max, log_sum,
+                    losses);
   if (arrays_.statistics) {
     const Array found = Array::dense(tokens_.wide(), tokens_.statistics_shape(), max);
     kernels::move_rows(found.rows(), arrays_.statistics->rows());

@@ -69,19 +69,20 @@ void RowStatistics::check_columns(const char* operation, int64_t cols,
   check_argument(failure.empty(), operation, ": ", failure);
 }
 
-void RowStatistics::merge(int64_t first, int64_t count, const LossSmoothing& smoothing,
-                          const Scratch& scratch, float* max, float* log_sum, float* loss) const {
+void RowStatistics::merge(int64_t first, int64_t count, int64_t cols,
+                          const LossSmoothing& smoothing, const Scratch& scratch, float* max,
+                          float* log_sum, float* loss) const {
   kernels::cross_entropy_merge(group_.size(), count, part<float>(scratch, 0) + kStatistics * first,
-                               kStatistics * rows_ + 1, smoothing.weight, smoothing.vocabulary, max,
-                               log_sum, loss);
+                               kStatistics * rows_ + 1, cols, smoothing.weight,
+                               smoothing.vocabulary, max, log_sum, loss);
 }
 
-void RowStatistics::merge(int64_t first, int64_t count, const LossSmoothing& smoothing,
-                          const Scratch& scratch, double* max, double* log_sum,
-                          double* loss) const {
+void RowStatistics::merge(int64_t first, int64_t count, int64_t cols,
+                          const LossSmoothing& smoothing, const Scratch& scratch, double* max,
+                          double* log_sum, double* loss) const {
   kernels::cross_entropy_merge(group_.size(), count, part<double>(scratch, 0) + kStatistics * first,
-                               kStatistics * rows_ + 1, smoothing.weight, smoothing.vocabulary, max,
-                               log_sum, loss);
+                               kStatistics * rows_ + 1, cols, smoothing.weight,
+                               smoothing.vocabulary, max, log_sum, loss);
 }
 
 }  // namespace nxd

@@ -35,11 +35,12 @@ class RowStatistics {
   void exchange(GroupCalls& calls, const char* operation, int64_t cols, const Scratch& scratch,
                 uint64_t key = 0) const;
   // Gives, for a block of rows as it was added, the largest logit, the log of the sum of
-  // exponentials, and the loss, which means nothing where the label is not valid.
-  void merge(int64_t first, int64_t count, const LossSmoothing& smoothing, const Scratch& scratch,
-             float* max, float* log_sum, float* loss) const;
-  void merge(int64_t first, int64_t count, const LossSmoothing& smoothing, const Scratch& scratch,
-             double* max, double* log_sum, double* loss) const;
+  // exponentials, and the loss of logits of cols columns on each rank, which means nothing where
+  // the label is not valid.
+  void merge(int64_t first, int64_t count, int64_t cols, const LossSmoothing& smoothing,
+             const Scratch& scratch, float* max, float* log_sum, float* loss) const;
+  void merge(int64_t first, int64_t count, int64_t cols, const LossSmoothing& smoothing,
+             const Scratch& scratch, double* max, double* log_sum, double* loss) const;
 
  private:
   // A rank's statistics, and behind them its number of columns.

@@ -60,7 +60,7 @@ void statistics(void**) {
         double s = 0;
         for (int64_t i = 0; i < cols; ++i) {
           e += std::exp(p.logits[r * p.ld + i] - m);
-          s += p.logits[r * p.ld + i];
+          s += p.logits[r * p.ld + i] - m;
         }
         want_max.push_back(m);
         want_exp.push_back(e);
@@ -71,7 +71,7 @@ void statistics(void**) {
       check_close("max", got.part(0), want_max, 0);
       check_close("sum_exp", got.part(1), want_exp, 1e-6);
       check_close("target", got.part(2), want_target, 0);
-      check_close("sum_logits", got.part(3), want_sum, 5e-6);
+      check_close("sum_below", got.part(3), want_sum, 5e-6);
       assert_true(got.all.canaries_live());
     }
   }
@@ -132,17 +132,17 @@ void shards_add_up(void**) {
   Merged one;
   Merged two;
   Statistics statistics(whole.shard);
-  cross_entropy_merge(1, 9, statistics.all.f32(), 36, smoothing, cols, one.max.f32(),
+  cross_entropy_merge(1, 9, statistics.all.f32(), 36, cols, smoothing, cols, one.max.f32(),
                       one.log_sum.f32(), one.loss.f32());
   Buffer both(NXD_DTYPE_F32, 2 * 40);  // with a gap between the shards
-  for (const int64_t first : {0, 110}) {
+  for (const int64_t first : {0, 190}) {
     LogitShard shard = whole.shard;
     shard.first = first;
-    shard.cols = first == 0 ? 110 : cols - 110;
+    shard.cols = first == 0 ? 190 : cols - 190;
     shard.logits = static_cast<const float*>(whole.shard.logits) + first;
     cross_entropy_statistics(shard, both.f32() + (first == 0 ? 0 : 40));
   }
-  cross_entropy_merge(2, 9, both.f32(), 40, smoothing, cols, two.max.f32(), two.log_sum.f32(),
+  cross_entropy_merge(2, 9, both.f32(), 40, 190, smoothing, cols, two.max.f32(), two.log_sum.f32(),
                       two.loss.f32());
   std::vector<double> want_max, want_log_sum, want_loss;
   for (int64_t r = 0; r < 9; ++r) {
@@ -218,7 +218,7 @@ double merged_loss(std::vector<float> logits) {
   float max = 0;
   float log_sum = 0;
   float loss = 0;
-  cross_entropy_merge(3, 1, statistics.data(), kRowStatistics, 0, 3, &max, &log_sum, &loss);
+  cross_entropy_merge(3, 1, statistics.data(), kRowStatistics, 1, 0, 3, &max, &log_sum, &loss);
   return static_cast<double>(loss);
 }
 
@@ -258,7 +258,8 @@ struct WideRow {
       statistics.insert(statistics.end(), own, own + kRowStatistics);
     }
     const auto shards = static_cast<int64_t>(statistics.size()) / kRowStatistics;
-    cross_entropy_merge(shards, 1, statistics.data(), kRowStatistics, 0, 9, &max, &log_sum, &loss);
+    cross_entropy_merge(shards, 1, statistics.data(), kRowStatistics, cols, 0, 9, &max, &log_sum,
+                        &loss);
   }
   LogitShard shard(int64_t first) const {
     return {NXD_DTYPE_F64, 1, cols, cols, logits.data() + first, &target, first};
