@@ -27,11 +27,15 @@ struct PairBuffers {
   Workspace key_panels, value_panels, pairs, bias, dk, dv;
 };
 
+// One over a row's sum of exponentials, of which the largest is 1, or near it where scores are
+// large: from here on one key has nearly all of the row's probability.
+constexpr float kPicksOneKey = 0.99F;
+
 // A thread's block of keys or queries.
 struct BlockBuffers {
   Workspace key_rows;
-  Workspace queries, grads, outs, query_pairs, grad_pairs, scratch, score_grad_pairs, score_grads,
-      kept, rows, sums;
+  Workspace queries, grads, out_row, query_pairs, grad_pairs, scratch, score_grad_pairs,
+      score_grads, kept, rows, sums;
 };
 
 BlockBuffers& block_buffers() {
@@ -285,8 +289,14 @@ struct Backward : PairWork {
     std::fill(std::copy_n(saved, count, maxima), maxima + padded_count, HUGE_VALF);
     std::fill(std::copy_n(saved + shape().query_length, count, factors), factors + padded_count,
               0.0F);
-    const float* outs = rows(buffers.outs, source(out, b, h, row, count), padded_count);
-    attention_tiles_deltas(keys, block, outs, delta);
+    row_dots(plan.dtype(), count, shape().head_dim, plan.element(out, b, h, row), out.seq_stride,
+             some_grads.data, some_grads.row_stride, delta);
+    std::fill(delta + count, delta + padded_count, 0.0F);
+    for (int64_t i = 0; i < count; ++i) {
+      if (factors[i] < kPicksOneKey) continue;
+      const float* out_row = rows(buffers.out_row, source(out, b, h, row + i, 1), 1);
+      delta[i] = attention_tiles_delta(keys, block.grads + i * keys.row_words(), out_row);
+    }
     block.maxima = maxima;
     block.factors = factors;
     block.delta = delta;

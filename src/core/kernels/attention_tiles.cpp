@@ -373,22 +373,10 @@ void gradient_tiles(const AttentionHead& head, const AttentionGradients& block, 
 
 // Word by word, as a tile sums products of gradients and values.
 template <class Words>
-void row_deltas(const AttentionHead& head, const AttentionGradients& block, const float* outs,
-                float* delta) {
-  const int64_t row_words = head.row_words(), depth = head.depth();
-  for (int64_t row = 0; row < round_up(block.rows.rows, kTileRows); row += kTall) {
-    const Left<kTall> left(block.grads + row * row_words, row_words, 1);
-    const Left<kTall> right(outs + row * row_words, row_words, 1);
-    V sums[kTall];
-    unroll<kTall>([&](auto r) NXD_INLINE_LAMBDA { sums[r] = hn::Zero(kD); });
-    for (int64_t d = 0; d < depth; ++d) {
-      unroll<kTall>([&](auto r) NXD_INLINE_LAMBDA {
-        const float a = left.template at<r>(d), b = right.template at<r>(d);
-        Words::multiply_add(set(a), set(b), sums[r]);
-      });
-    }
-    unroll<kTall>([&](auto r) NXD_INLINE_LAMBDA { delta[row + r] = hn::GetLane(sums[r]); });
-  }
+float row_delta(const AttentionHead& head, const float* grad, const float* out) {
+  V sum = hn::Zero(kD);
+  for (int64_t d = 0; d < head.depth(); ++d) Words::multiply_add(set(grad[d]), set(out[d]), sum);
+  return hn::GetLane(sum);
 }
 
 template <class Words>
@@ -470,10 +458,11 @@ void TilesForward(const AttentionHead& head, const AttentionRows& rows, float* s
   });
 }
 
-void TilesDeltas(const AttentionHead& head, const AttentionGradients& block, const float* outs,
-                 float* delta) {
+float TilesDelta(const AttentionHead& head, const float* grad, const float* out) {
+  float delta = 0;
   with_words(head.dtype,
-             [&](auto words) HWY_ATTR { row_deltas<decltype(words)>(head, block, outs, delta); });
+             [&](auto words) HWY_ATTR { delta = row_delta<decltype(words)>(head, grad, out); });
+  return delta;
 }
 
 void TilesScores(const AttentionHead& head, const AttentionGradients& block, int64_t begin,
@@ -510,7 +499,7 @@ namespace {
 
 HWY_EXPORT(HasTiles);
 HWY_EXPORT(TilesForward);
-HWY_EXPORT(TilesDeltas);
+HWY_EXPORT(TilesDelta);
 HWY_EXPORT(TilesScores);
 HWY_EXPORT(TilesKeys);
 HWY_EXPORT(TilesQueries);
@@ -539,9 +528,8 @@ void attention_tiles_forward(const AttentionHead& head, const AttentionRows& row
   HWY_DYNAMIC_DISPATCH(TilesForward)(head, rows, scratch, max, sum, sums);
 }
 
-void attention_tiles_deltas(const AttentionHead& head, const AttentionGradients& block,
-                            const float* outs, float* delta) {
-  HWY_DYNAMIC_DISPATCH(TilesDeltas)(head, block, outs, delta);
+float attention_tiles_delta(const AttentionHead& head, const float* grad, const float* out) {
+  return HWY_DYNAMIC_DISPATCH(TilesDelta)(head, grad, out);
 }
 
 void attention_tiles_scores(const AttentionHead& head, const AttentionGradients& block,

@@ -100,11 +100,10 @@ struct AttentionGradients {
   float* kept = nullptr;         // [padded rows, keys of the block]: a dropout's factors, or null
 };
 
-// delta [padded rows]: of each row, the product of its gradient with its output, packed as queries.
-// It is summed in the order of products of gradients with values: where a row's probability is all
-// one key's, whose values are then the output, score gradients are exactly 0.
-void attention_tiles_deltas(const AttentionHead& head, const AttentionGradients& block,
-                            const float* outs, float* delta);
+// A row's gradient times its output, packed as queries are, summed in the order of products of
+// gradients with values. Where the row's probability is all one key's, whose values are then the
+// output, score gradients are exactly 0 with it.
+float attention_tiles_delta(const AttentionHead& head, const float* grad, const float* out);
 
 // Probabilities and score gradients of keys begin ... end of the head, multiples of kTileKeys.
 void attention_tiles_scores(const AttentionHead& head, const AttentionGradients& block,
