@@ -10,7 +10,7 @@ work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
 export NXD_TIMEOUT_MS=60000
 
-bench() { timeout 300 "$source/scripts/bench_collectives" "$build" --short "$@"; }
+bench() { timeout 800 "$source/scripts/bench_collectives" "$build" --short "$@"; }
 
 bench --contenders "shm arena,shm malloc,gloo,copy,in place,in shared" --out "$work/figures.tsv" > "$work/table"
 cat "$work/table"
@@ -68,7 +68,7 @@ for options in "--passes 2 --ranks 2" "--passes 1 --ranks 2,3"; do
   status=0
   rm -f "$work/told/tools/nxdrun.runs"
   # shellcheck disable=SC2086
-  NXDRUN=$build/tools/nxdrun timeout 300 "$source/scripts/bench_collectives" "$work/told" --short $options \
+  NXDRUN=$build/tools/nxdrun timeout 800 "$source/scripts/bench_collectives" "$work/told" --short $options \
     --contenders gloo --operations barrier > "$work/table" 2> "$work/said" || status=$?
   [[ $status == 1 ]] && grep -q "^failed: gloo with ${options: -1} ranks: its second run failed" "$work/table" ||
     { echo "$options: status $status"; cat "$work/table" "$work/said"; exit 1; }

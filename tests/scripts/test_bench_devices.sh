@@ -9,7 +9,7 @@ need_built "$build/bench/bench_step"
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
 
-timeout 300 "$source/scripts/bench_devices" "$build" --short | tee "$work/table"
+timeout 800 "$source/scripts/bench_devices" "$build" --short | tee "$work/table"
 row='[0-9.]* | [0-9.]* | [0-9.]*'
 grep -q "^| tiny | eagerly | $row | - | [0-9.]* |\$" "$work/table"
 grep -q "^| tiny | recorded, replayed | $row | [0-9.]* | [0-9.]* |\$" "$work/table"

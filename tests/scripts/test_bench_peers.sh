@@ -47,7 +47,7 @@ JSON
 compare() {
   local expected=$1 rows good=1
   shift
-  timeout 300 "$source/scripts/bench_peers" "$build" --short --out-of-the-box --batch 2 \
+  timeout 800 "$source/scripts/bench_peers" "$build" --short --out-of-the-box --batch 2 \
     --sequence 160 --config "$work/config.json" "$@" > "$work/table" || good=0
   cat "$work/table"
   [[ $good == 1 ]] || { echo "bench_peers found rows that differ or failed"; exit 1; }
@@ -55,7 +55,7 @@ compare() {
   [[ $rows == "$expected" ]] || { echo "expected $expected rows of torch, got $rows"; exit 1; }
 }
 # The summary has a line for each dtype and layout, in a picture too, and names what it leaves out.
-timeout 300 "$source/scripts/bench" --summary "$build" --short --out-of-the-box --batch 1 \
+timeout 800 "$source/scripts/bench" --summary "$build" --short --out-of-the-box --batch 1 \
   --sequence 64 --config "$work/config.json" --dtypes f32 --contenders tp \
   --picture "$work/picture.svg" > "$work/screen"
 cat "$work/screen"
