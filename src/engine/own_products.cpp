@@ -310,4 +310,6 @@ OwnProducts::OwnProducts(bool on) : before_(std::exchange(are_own, on)) {
 
 OwnProducts::~OwnProducts() { are_own = before_; }
 
+bool OwnProducts::are_on() { return are_own; }
+
 }  // namespace nxd

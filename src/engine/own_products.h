@@ -13,6 +13,8 @@ class OwnProducts {
   ~OwnProducts();
   OwnProducts(const OwnProducts&) = delete;
   OwnProducts& operator=(const OwnProducts&) = delete;
+  // True on a thread in a scope, the innermost of which is on.
+  static bool are_on();
 
  private:
   bool before_;

@@ -63,6 +63,7 @@ struct GraphNode {
 
   // The thread's settings while this ran.
   bool grad_mode = true;
+  bool own_products = false;  // see engine/own_products.h
   nxd_dtype_t autocast = NXD_DTYPE_INVALID;
   CallPath call_path;  // of the module that is called, or whose forward this is part of
   double flops = 0;    // of its matrix products and convolutions, one pass forwards

@@ -11,6 +11,7 @@
 #include "engine/module/module_tree.h"
 #include "engine/ops/autocast.h"
 #include "engine/ops/written_views.h"
+#include "engine/own_products.h"
 
 namespace nxd {
 namespace {
@@ -35,6 +36,7 @@ Tensors run_operator_node(const GraphNode& node, const Tensors& inputs, at::Devi
 // Results of a node that is no source.
 Tensors run_node(const GraphNode& node, const Tensors& inputs, at::Device device) {
   const at::AutoGradMode grad_mode(at::GradMode::is_enabled() && node.grad_mode);
+  const OwnProducts own_products(node.own_products);
   const CallPathScope call_path(node.call_path);
   switch (node.kind) {
     case Kind::kModule: return node.callee->call(inputs, node.outputs.size());

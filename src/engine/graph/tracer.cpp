@@ -33,6 +33,7 @@
 #include "engine/module/buffers.h"
 #include "engine/module/module_tree.h"
 #include "engine/ops/autocast.h"
+#include "engine/own_products.h"
 
 namespace nxd {
 namespace {
@@ -253,6 +254,7 @@ bool Tracer::is_leaf(Module& module, const Place& place) const {
 
 void Tracer::set_mode(GraphNode& node) const {
   node.grad_mode = at::GradMode::is_enabled();
+  node.own_products = OwnProducts::are_on();
   node.autocast = autocast_dtype();
   node.call_path = CallPath::current();
 }

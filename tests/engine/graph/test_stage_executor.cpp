@@ -259,8 +259,9 @@ void test_autocast(void**) {
     const Module named = make_module(ctx, "Named", [](nxd_module_t* self, const Tensors& in) {
       return Tensors{op_call("matmul", "", {in[0], parameter_of(self, "weight")})};
     });
-    add_parameter(named, "weight", {3, 3});
-    compare(*named->value, {at::rand({5, 3})}, 1, {});
+    // Sums so long that the kernels of libtorch, which round each part of them, give others.
+    add_parameter(named, "weight", {64, 3});
+    compare(*named->value, {at::rand({5, 64})}, 1, {});
   });
 }
 
