@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from numbers import Real
+from numbers import Number
 from typing import Any, cast
 
 from nxd import _arrays, _dlpack
@@ -212,7 +212,10 @@ class Tensor(EngineHandle):
         return call("neg", "", self)
 
     def _compared(self, name: str, other: object) -> Tensor:
-        if not isinstance(other, (Tensor, Real)):
+        # The operator refuses numbers and arrays that it does not take. Texts of numpy's are none.
+        kind = type(other)
+        known = isinstance(other, (Tensor, Number)) or hasattr(kind, "__array__")
+        if not known or isinstance(other, (str, bytes)):
             return NotImplemented  # which Python answers itself: equal to no other object
         return self._with(name, cast("Tensor | float", other))
 

@@ -36,15 +36,23 @@ class Dlpack(unittest.TestCase):
         x, y = (nxd.tensor(np.array(v, "f4")) for v in ([1, 2, 3], [3, 2, 1]))
         for compared, expected in ((x == y, [0, 1, 0]), (x != y, [1, 0, 1]), (x < y, [1, 0, 0]),
                                    (x <= 2, [1, 1, 0]), (2 < x, [0, 0, 1]), (x >= y, [0, 1, 1]),
-                                   (x == np.float32(2), [0, 1, 0])):
+                                   (x == np.float32(2), [0, 1, 0]),
+                                   (x == np.bool_(True), [1, 0, 0])):
             self.assertEqual(compared.dtype, nxd.DType.BOOL)
             self.assertEqual(compared.numpy().tolist(), [bool(e) for e in expected])
         self.assertIs(x == None, False)  # noqa: E711
         self.assertIs(x != "x", True)
         self.assertTrue(nxd.tensor(np.ones((), "f4")) == 1)
         self.assertEqual({x: "x", y: "y"}[y], "y")  # by handle
+        self.assertIs(x == np.str_("x"), False)
+        self.assertIs(x == np.float32, False)
         with self.assertRaises(TypeError):
             x < None  # noqa: B015
+        array = np.array([1, 2, 3], "f4")
+        for mixed in (lambda: x == array, lambda: array == x, lambda: x != array, lambda: x < array,
+                      lambda: x == np.array(1.0), lambda: x == 1j):
+            with self.assertRaisesRegex(nxd.InvalidArgument, "expected a tensor, a number"):
+                mixed()
 
     def test_functions_of_numpy_take_tensors(self):
         tensor = nxd.tensor(np.arange(6, dtype="f4").reshape(2, 3))
