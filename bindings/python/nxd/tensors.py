@@ -262,8 +262,19 @@ def zeros(shape: Sequence[int], dtype: DType | str = DType.F32,
 
 
 def tensor(array: Any, dtype: DType | str | None = None) -> Tensor:
-    """A tensor with a copy of an array, or of numbers in lists: floats make f32, integers i64."""
-    if isinstance(array, (int, float, list, tuple)):
+    """A tensor with a copy of an array, or of numbers in lists: floats make f32, integers i64, and
+    lists with numpy's numbers the dtype that numpy gives them."""
+    numbers = isinstance(array, (int, float, list, tuple))
+    if numbers and _has_numpys(array):
+        import numpy
+        try:
+            array = numpy.array(array)
+        except (TypeError, ValueError) as error:
+            raise InvalidArgument(f"array: {error}") from error
+        if dtype is not None:
+            array = array.tolist()  # converted as Python's are
+        numbers = dtype is not None
+    if numbers:
         shape, flat = _flatten(array)
         kind = to_enum(DType, dtype) if dtype is not None else (
             DType.F32 if any(isinstance(v, float) for v in flat) else DType.I64)
@@ -285,9 +296,18 @@ def tensor(array: Any, dtype: DType | str | None = None) -> Tensor:
     return Tensor(out[0])
 
 
+def _has_numpys(values: Any) -> bool:
+    """True for a number or array of numpy's, or lists with one."""
+    if isinstance(values, (list, tuple)):
+        return any(_has_numpys(value) for value in values)
+    return hasattr(values, "__array_interface__")
+
+
 def _flatten(values: Any) -> tuple[tuple[int, ...], list[Any]]:
     if isinstance(values, (int, float)):
         return (), [values]
+    if isinstance(values, str) or not hasattr(values, "__iter__"):
+        raise InvalidArgument(f"array: expected numbers in lists, got {type(values).__name__}")
     parts = [_flatten(value) for value in values]
     if any(shape != parts[0][0] for shape, _ in parts):
         raise InvalidArgument("lists of different lengths make no tensor")

@@ -110,8 +110,19 @@ class Dlpack(unittest.TestCase):
             np.testing.assert_array_equal(nxd.tensor(view).numpy(), view)
         self.assertEqual(nxd.tensor(2.5).item(), 2.5)
         self.assertEqual(nxd.tensor([[1, 2], [3, 4]]).dtype, nxd.DType.I64)
-        with self.assertRaises(nxd.InvalidArgument):
-            nxd.tensor([[1, 2], [3]])
+        for wrong in ([[1, 2], [3]], ["text"], [None], [np.ones(2), np.ones(3)], [np.complex64(1)]):
+            with self.assertRaises(nxd.InvalidArgument):
+                nxd.tensor(wrong)
+
+    def test_numbers_of_numpy_keep_their_dtype(self):
+        for values in (np.float64(0.1), np.float32(0.1), [np.float64(0.1)], [np.float32(1)],
+                       [np.int64(2**40)], [[np.int16(1)], [np.int16(2)]], [np.bool_(True)],
+                       [np.ones(2), np.zeros(2)], [np.float32(1), 2.5]):
+            made, expected = nxd.tensor(values).numpy(), np.array(values)
+            self.assertEqual(made.dtype, expected.dtype)
+            np.testing.assert_array_equal(made, expected)
+        for values in (np.float64(0.1), [np.float64(0.1)], [np.float32(0.1)]):
+            np.testing.assert_array_equal(nxd.tensor(values, "f32").numpy(), np.float32(values))
 
     def test_versioned(self):
         tensor = nxd.tensor([1.0, 2.0])
