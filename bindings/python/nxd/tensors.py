@@ -288,7 +288,10 @@ def tensor(array: Any, dtype: DType | str | None = None) -> Tensor:
         memory = _arrays.buffer(numpy.asanyarray(array, order="C"), "array", dtype,
                                 writable=False)
     else:
-        memory = _arrays.buffer(array, "array", dtype, writable=False)
+        memory = _arrays.buffer(array, "array", dtype, writable=False, any_strides=True)
+    if memory.strides is not None:
+        described, _kept = _arrays.dltensor(memory)
+        return Tensor(get("nxd_tensor_t**", engine.nxd_tensor_from_dltensor, described))
     out = ffi.new("nxd_tensor_t**")
     check(engine.nxd_tensor_from_data(
         memory.pointer, memory.count * _arrays.SIZES[memory.dtype],

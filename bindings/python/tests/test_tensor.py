@@ -108,6 +108,11 @@ class Dlpack(unittest.TestCase):
         for view in (array.T, array[:, ::2], array[1:, 1], array[:, :0]):
             np.testing.assert_array_equal(nxd.from_dlpack(view).numpy(), view)
             np.testing.assert_array_equal(nxd.tensor(view).numpy(), view)
+            copied = nxd.tensor(nxd.from_dlpack(view))
+            np.testing.assert_array_equal(copied.numpy(), view)
+            self.assertTrue(copied.numpy().flags.c_contiguous)
+        backwards = memoryview(b"abcdef")[::-2]
+        self.assertEqual(nxd.tensor(backwards).tobytes(), b"fdb")
         self.assertEqual(nxd.tensor(2.5).item(), 2.5)
         self.assertEqual(nxd.tensor([[1, 2], [3, 4]]).dtype, nxd.DType.I64)
         for wrong in ([[1, 2], [3]], ["text"], [None], [np.ones(2), np.ones(3)], [np.complex64(1)]):
@@ -210,6 +215,9 @@ class Dlpack(unittest.TestCase):
         ours = nxd.from_dlpack(source)
         source[2, 1] = 70
         self.assertEqual((ours.shape, ours.numpy()[2, 1]), ((3, 2), 70))
+        self.assertEqual(nxd.tensor(source).tobytes(), source.contiguous().numpy().tobytes())
+        spread = torch.ones(2, 1, requires_grad=True).to(torch.bfloat16).expand(2, 3)
+        self.assertEqual(nxd.tensor(spread).to("f32").numpy().tolist(), [[1, 1, 1], [1, 1, 1]])
         half = nxd.from_dlpack(torch.tensor([1.5, 2.5]).to(torch.bfloat16))
         self.assertEqual(half.dtype, nxd.DType.BF16)
         self.assertEqual(torch.from_dlpack(half).tolist(), [1.5, 2.5])
