@@ -79,7 +79,11 @@ class Tensor(EngineHandle):
     def __repr__(self) -> str:
         if self.closed:
             return "<closed nxd.Tensor>"
-        return f"<nxd.Tensor {self.dtype.name.lower()}{list(self.shape)}>"
+        try:
+            kind = self.dtype.name.lower()
+        except Unsupported:  # complex or quantized elements, which operators alone take and give
+            kind = "other"
+        return f"<nxd.Tensor {kind}{list(self.shape)}>"
 
     # Its elements.
 

@@ -367,6 +367,11 @@ class Operators(unittest.TestCase):
             self.assertEqual(relu(x * -1).numpy().max(), 0)
             self.assertEqual(relu(x).numpy().max(), 4)
 
+    def test_results_that_are_no_plain_tensors(self):
+        x = nxd.tensor([[1.0, 2.0]])
+        self.assertEqual((repr(x), repr(ops.complex(x, x))),
+                         ("<nxd.Tensor f32[1, 2]>", "<nxd.Tensor other[1, 2]>"))
+
     def test_arithmetic(self):
         x, y = nxd.tensor([1.0, 2.0]), nxd.tensor([3.0, 5.0])
         for got, want in ((x + y, [4, 7]), (x - y, [-2, -3]), (x * y, [3, 10]), (y / x, [3, 2.5]),
