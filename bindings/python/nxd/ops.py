@@ -18,14 +18,17 @@ from nxd.tensors import Tensor
 class Op(EngineHandle):
     """One call of an operator: arguments are set by name, then it runs; any number of times."""
 
-    __slots__ = ("_names",)
+    __slots__ = ("_gives_one", "_names")
     _destroy = "nxd_op_destroy"
 
     def __init__(self, name: str, overload: str = "") -> None:
         out = ffi.new("nxd_op_t**")
         check(engine.nxd_op_create(c_text(name), c_text(overload), out))
         super().__init__(out[0])
-        self._names = _argument_names(self.schema)
+        schema = self.schema
+        self._names = _argument_names(schema)
+        given = schema.rpartition(" -> ")[2]
+        self._gives_one = not given.endswith("[]") and not given.startswith("(")
 
     @property
     def schema(self) -> str:
@@ -69,7 +72,7 @@ class Op(EngineHandle):
             check(engine.nxd_op_set_ints(self.pointer, key, integers(values), len(values)))
 
     def __call__(self, /, *positional: Any, **named: Any) -> Any:
-        """Runs it; gives its result, or a tuple of them."""
+        """Runs it; gives its result, or a tuple of several or of a list's members."""
         if len(positional) > len(self._names):
             raise InvalidArgument(f"{self.schema}: {len(positional)} arguments")
         for name, value in (*zip(self._names, positional), *named.items()):
@@ -78,7 +81,7 @@ class Op(EngineHandle):
         count = ffi.new("size_t*")
         check(engine.nxd_op_get_result_count(self.pointer, count))
         results = tuple(self._result(i) for i in range(count[0]))
-        return results[0] if len(results) == 1 else results
+        return results[0] if self._gives_one and len(results) == 1 else results
 
     def _result(self, index: int) -> Any:
         tensor, number = ffi.new("nxd_tensor_t**"), ffi.new("double*")

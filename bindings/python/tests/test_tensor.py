@@ -369,6 +369,11 @@ class Operators(unittest.TestCase):
 
     def test_results_that_are_no_plain_tensors(self):
         x = nxd.tensor([[1.0, 2.0]])
+        for parts in (ops.split(x, 1, overload="Tensor"), ops.unbind(x, overload="int"),
+                      ops._foreach_add([x], [x], overload="List")):
+            self.assertIsInstance(parts, tuple)  # a list of one is one, too
+            self.assertEqual([part.size for part in parts], [2])
+        self.assertEqual(ops._foreach_add_([x], [x], overload="List"), ())
         self.assertEqual((repr(x), repr(ops.complex(x, x))),
                          ("<nxd.Tensor f32[1, 2]>", "<nxd.Tensor other[1, 2]>"))
 
