@@ -4,8 +4,8 @@
     Operator(name; overload)
 
 One call of an ATen operator: set arguments with `o[name] = value`, run it with `o()`, which gives
-its result, or a tuple of several. `nothing` is None, in a list of tensors too. Names, dimensions and
-shapes are ATen's: dimension 0 is the first of `shape`, the last of `size`.
+its result, or a tuple of several or of a list's members. `nothing` is None, in a list of tensors too.
+Names, dimensions and shapes are ATen's: dimension 0 is the first of `shape`, the last of `size`.
 """ Operator
 
 Operator(name::AbstractString; overload = nothing) =
@@ -36,7 +36,8 @@ function (o::Operator)()
     check(nxd_op_run(o))
     n = Int(value(out -> nxd_op_get_result_count(o, out), Csize_t))
     results = ntuple(i -> result(o, i - 1), n)
-    n == 1 ? results[1] : results
+    given = last(split(schema(o), " -> "))
+    n == 1 && !endswith(given, "[]") && !startswith(given, "(") ? results[1] : results
 end
 
 # A result is a tensor or a number.

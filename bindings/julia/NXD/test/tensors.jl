@@ -8,6 +8,11 @@
     values, places = op("max", Tensor(x); overload = "dim", dim = 0)
     @test Array(values) == maximum(x; dims = 2)[:] && Array(places) == [1, 1]
     @test op("item", Tensor(3.0)) == 3.0
+    row = Tensor(reshape([1.0, 2.0], 2, 1))
+    for parts in (op("unbind", row; overload = "int"), op("split", row; overload = "Tensor", split_size = 1),
+                  op("_foreach_add"; overload = "List", self = [row], other = [row]))
+        @test parts isa Tuple{Tensor} # a list of one is one, too
+    end
     o = Operator("aten::add"; overload = "Tensor")
     @test startswith(NXD.schema(o), "aten::add.Tensor(")
     o[:self], o[:other], o[:alpha] = Tensor([1.0]), Tensor([2.0]), 3
