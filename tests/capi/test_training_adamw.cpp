@@ -229,6 +229,51 @@ void stochastic_on_any_layout(void**) {
   assert_true(mean(seen[0]) < 1 && seen[0] == seen[1]);
 }
 
+// 4 x 7 elements at 1 after updates that lower each by a hundredth of bf16's spacing there. On two
+// ranks the rows of the last have padding behind three elements.
+std::vector<double> lowered_beside_padding(nxd_context_t* ctx, int ranks) {
+  nxd_linear_options_t linear = NXD_LINEAR_OPTIONS_INIT;
+  linear.dtype = NXD_DTYPE_BF16;
+  linear.bias = NXD_TOGGLE_OFF;
+  linear.pad = 1;
+  linear.init = NXD_INIT_CONSTANT;
+  linear.init_a = 1;
+  nxd_module_t* created = nullptr;
+  NXD_TEST_OK(nxd_layer_create_row_parallel_linear(ctx, 7, 4, &linear, &created));
+  const Module module(created);
+  nxd_parameter_t* parameter = nullptr;
+  nxd_tensor_t *tensor = nullptr, *grad = nullptr, *whole = nullptr;
+  NXD_TEST_OK(nxd_module_find_parameter(created, "weight", &parameter));
+  NXD_TEST_OK(nxd_parameter_get_tensor(parameter, &tensor));
+  const int64_t local[] = {4, (7 + ranks - 1) / ranks};
+  const std::vector<uint16_t> ones(static_cast<size_t>(local[0] * local[1]), 0x3f80);
+  NXD_TEST_OK(nxd_tensor_from_data(ones.data(), ones.size() * 2, local, 2, NXD_DTYPE_BF16, &grad));
+  NXD_TEST_OK(nxd_tensor_set_grad(tensor, grad));
+  nxd_tensor_destroy(grad);
+  nxd_adamw_options_t options = NXD_ADAMW_OPTIONS_INIT;
+  options.learning_rate = 0.01 / 256;
+  options.bf16_update = NXD_BF16_UPDATE_STOCHASTIC;
+  const Optimizer optimizer = make_optimizer(created, options);
+  for (int i = 0; i < 100; ++i) NXD_TEST_OK(nxd_optimizer_update(optimizer.get()));
+  NXD_TEST_OK(nxd_parameter_gather_full(parameter, &whole));
+  return values(Tensor(whole).get());
+}
+
+// Padding lies behind each row of a shard: every element gets its own update and bits.
+void stochastic_beside_padding(void**) {
+  static std::vector<double> seen[2];
+  on_one_rank([](nxd_context_t* ctx, int, int, void*) { seen[0] = lowered_beside_padding(ctx, 1); },
+              false);
+  nxd_test_run_ranks(
+      2, 2,
+      [](nxd_context_t* ctx, int rank, int, void*) {
+        const std::vector<double> whole = lowered_beside_padding(ctx, 2);
+        if (rank == 0) seen[1] = whole;
+      },
+      nullptr);
+  assert_true(mean(seen[0]) < 1 && seen[0] == seen[1]);
+}
+
 void rates_steps_and_frozen(void**) {
   on_one_rank(
       [](nxd_context_t* ctx, int, int, void*) {
@@ -312,9 +357,13 @@ void bad_arguments(void**) {
 
 int main() {
   const CMUnitTest tests[] = {
-      cmocka_unit_test(against_torch),          cmocka_unit_test(bf16_master),
-      cmocka_unit_test(three_ways_of_bf16),     cmocka_unit_test(stochastic_on_any_layout),
-      cmocka_unit_test(rates_steps_and_frozen), cmocka_unit_test(bad_arguments),
+      cmocka_unit_test(against_torch),
+      cmocka_unit_test(bf16_master),
+      cmocka_unit_test(three_ways_of_bf16),
+      cmocka_unit_test(stochastic_on_any_layout),
+      cmocka_unit_test(rates_steps_and_frozen),
+      cmocka_unit_test(bad_arguments),
+      cmocka_unit_test(stochastic_beside_padding),
   };
   return cmocka_run_group_tests(tests, nullptr, nullptr);
 }

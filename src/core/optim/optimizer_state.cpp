@@ -8,14 +8,15 @@
 namespace nxd {
 namespace {
 
-// Appends a random span, or makes it one more row of the last.
+// Appends a random span, or makes it one more row of the last, if no padding is between them.
 void append(std::vector<OptimizerState::RandomSpan>& random_spans,
             OptimizerState::RandomSpan next) {
   if (!random_spans.empty()) {
     OptimizerState::RandomSpan& last = random_spans.back();
     const int64_t rows = last.count / last.cols;
     const auto stride = static_cast<int64_t>(next.first - last.first) / rows;
-    const bool regular = next.cols == last.cols && next.first > last.first &&
+    const bool regular = next.begin == last.begin + last.count && next.cols == last.cols &&
+                         next.first > last.first &&
                          static_cast<int64_t>(next.first - last.first) == stride * rows &&
                          stride >= last.cols && (rows == 1 || stride == last.row_stride);
     if (regular) {
