@@ -2,6 +2,7 @@
 #include <thread>
 #include <vector>
 
+#include "support/buffer_model.h"
 #include "support/handles.h"
 #include "support/ranks.h"
 #include "support/temp_dir.h"
@@ -57,6 +58,36 @@ void copies_may_differ(void**) {
   with_seeds({5, 5, 9, 9}, [](nxd_context_t* ctx) { NXD_TEST_OK(init_layout(ctx)); });
 }
 
+// Copies that round their parameters themselves, by other bits, would part. With ZeRO-1 each part
+// is rounded once.
+void copies_that_round(void**) {
+  with_seeds({5, 5, 9, 9}, [](nxd_context_t* ctx) {
+    NXD_TEST_OK(init_layout(ctx));
+    for (const int zero_stage : {0, 1}) {
+      nxd_test::Array param({64}, NXD_DTYPE_BF16), grad({64}, NXD_DTYPE_BF16);
+      DLTensor *const params[] = {param.tensor()}, *const grads[] = {grad.tensor()};
+      nxd_ddp_options_t options = NXD_DDP_OPTIONS_INIT;
+      options.zero_stage = zero_stage;
+      nxd_ddp_t* ddp = nullptr;
+      NXD_TEST_OK(nxd_ddp_create_buffers(ctx, nullptr, nullptr, params, grads, 1, &options, &ddp));
+      nxd_sgd_options_t sgd = NXD_SGD_OPTIONS_INIT;
+      sgd.bf16_update = NXD_BF16_UPDATE_STOCHASTIC;
+      nxd_optimizer_t* optimizer = nullptr;
+      NXD_TEST_OK(nxd_optimizer_create_sgd_ddp(ddp, &sgd, &optimizer));
+      if (zero_stage == 0) {
+        NXD_TEST_REFUSED(nxd_optimizer_step(optimizer, nullptr, nullptr),
+                         NXD_ERROR_INVALID_ARGUMENT,
+                         "seed by which copies round bf16 stochastically: expected "
+                         "the same on all ranks");
+      } else {
+        NXD_TEST_OK(nxd_optimizer_step(optimizer, nullptr, nullptr));
+      }
+      nxd_optimizer_destroy(optimizer);
+      nxd_ddp_destroy(ddp);
+    }
+  });
+}
+
 // Copies of other seeds go on from what they have saved, and a seed of none of them does not.
 void copies_that_go_on(void**) {
   const nxd_test::TempDir directory;
@@ -92,8 +123,8 @@ void copies_that_go_on(void**) {
 }  // namespace
 
 int main() {
-  const CMUnitTest tests[] = {cmocka_unit_test(one_rank_differs),
-                              cmocka_unit_test(copies_may_differ),
-                              cmocka_unit_test(copies_that_go_on)};
+  const CMUnitTest tests[] = {
+      cmocka_unit_test(one_rank_differs), cmocka_unit_test(copies_may_differ),
+      cmocka_unit_test(copies_that_round), cmocka_unit_test(copies_that_go_on)};
   return cmocka_run_group_tests(tests, nullptr, nullptr);
 }

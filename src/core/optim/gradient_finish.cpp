@@ -211,6 +211,9 @@ Proposal proposal_of(ParameterSource& source, GradientReducer* reducer,
   // Copies of a parameter that are updated otherwise would part for good.
   proposal.same_within(stage, stages, "update rule, hyperparameters, groups and schedule",
                        update.digest, Proposal::Kind::kDigest);
+  const uint32_t seed = update.rounding_seed ? Hash().add(*update.rounding_seed).folded() : 0;
+  proposal.same_within(stage, stages, "seed by which copies round bf16 stochastically", seed,
+                       Proposal::Kind::kDigest);
   proposal.compare_within(stage, stages, used.folded());
   proposal.compare_within(stage, stages, reducer ? reducer->open_place() : 0);
   return proposal;

@@ -1,5 +1,7 @@
 #pragma once
 
+#include <cstdint>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -36,6 +38,8 @@ struct UpdatePlan {
   // Why this rank's values are rejected, with INVALID_STATE on all ranks; "" when they are
   // complete.
   std::string why_partial{};
+  // By which this rank and its copies each round updates stochastically; none where they do not.
+  std::optional<uint64_t> rounding_seed{};
 };
 
 // INVALID_ARGUMENT, on all ranks of the groups, unless all have the same options and as many

@@ -133,6 +133,23 @@ double Optimizer::learning_rate(int group) {
          schedule_factor(settings_.schedule, updates_);
 }
 
+std::optional<uint64_t> Optimizer::rounding_seed(const ParameterInfo& info,
+                                                 const StepRecorder* records) const {
+  if (info.dtype != NXD_DTYPE_BF16) return std::nullopt;
+  if (rule_->bf16_update() == NXD_BF16_UPDATE_STOCHASTIC) return source_->seed();
+  const bool by_device = rule_->bf16_update() == NXD_BF16_UPDATE_NEAREST && records;
+  return by_device ? records->rounding_seed() : std::nullopt;
+}
+
+// With ZeRO-1 one rank rounds, and the others get what it has.
+std::optional<uint64_t> Optimizer::seed_of_copies(const StepRecorder* records) const {
+  std::optional<uint64_t> seed;
+  for (size_t i = 0; i < source_->size() && !seed && !sharded(); ++i) {
+    seed = rounding_seed(source_->info(i), records);
+  }
+  return seed;
+}
+
 GradientReducer::Options Optimizer::reduction_by(nxd_reduce_t reduce) const {
   if (ddp_) return reducer_->options();
   GradientReducer::Options options;
@@ -153,7 +170,8 @@ void Optimizer::step(const FinishOptions& options, nxd_step_report_t* report) {
   check_usable("nxd_optimizer_step");
   StepRecorder* records = recorder();
   GradientReducer* reducer = records ? nullptr : reducer_.get();
-  const UpdatePlan plan{learning_rate(0), updates_, settings_.digest(*rule_), why_partial()};
+  const UpdatePlan plan{learning_rate(0), updates_, settings_.digest(*rule_), why_partial(),
+                        seed_of_copies(records)};
   const GradientReducer::Options reduction = reduction_by(options.reduce);
   const auto agree = [&] { return agree_on_finish(*source_, reducer, options, reduction, plan); };
   if (!plan.why_partial.empty()) agree();
@@ -345,10 +363,7 @@ Optimizer::SpanUpdate Optimizer::prepare(OptimizerState::Span& span, const StepR
       out.hyper[NXD_HYPERPARAMETER_LEARNING_RATE] * schedule_factor(settings_.schedule, updates_);
   out.span.step = span.updates + 1;
   out.span.reference = source_->plain_kernels();
-  std::optional<uint64_t> seed;
-  if (rule_->bf16_update() == NXD_BF16_UPDATE_STOCHASTIC) seed = source_->seed();
-  if (rule_->bf16_update() == NXD_BF16_UPDATE_NEAREST && records) seed = records->rounding_seed();
-  if (info.dtype == NXD_DTYPE_BF16 && seed) {
+  if (const std::optional<uint64_t> seed = rounding_seed(info, records)) {
     out.site = RandomSite(*seed, info.name + ".rounding").at(source_->step(), 0);
     out.random_spans = OptimizerState::random_spans(span, info);
   }

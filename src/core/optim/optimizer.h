@@ -1,6 +1,8 @@
 #pragma once
 
+#include <cstdint>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -66,6 +68,10 @@ class Optimizer {
   // UNSUPPORTED where the ranks that have the rest of the model's state are not known. The same on
   // all ranks of the source's groups.
   void check_known() const;
+  // By which the update of a parameter is rounded stochastically; none where it is not.
+  std::optional<uint64_t> rounding_seed(const ParameterInfo& info,
+                                        const StepRecorder* records) const;
+  std::optional<uint64_t> seed_of_copies(const StepRecorder* records) const;  // see UpdatePlan
   GradientReducer::Options reduction_by(nxd_reduce_t reduce) const;
   GradientReducer& reducer_for(nxd_reduce_t reduce);
   FinishedGradients finish_gradients(const FinishOptions& options, bool same_used_map);

@@ -425,11 +425,11 @@ extern "C" {
     /// When their norm is not finite, or after clipping beyond F32, or the factor is below F32's normal
     /// numbers, nothing is updated, the step advances, and the report says so.
     ///
-    /// Before anything is changed ranks compare what they were given: the options, the updates made so
-    /// far, the context's step, and within a stage the update rule, the hyperparameters of groups and
-    /// the schedule. Where they differ all ranks get INVALID_ARGUMENT. A step that is rejected stays
-    /// open: another call goes on with its gradients as they are then, reduced or not. A mark, a
-    /// backward pass or a gradient that is written or moved begins a new one.
+    /// Before any change ranks compare what they were given: the options, the updates made so far, the
+    /// context's step, and within a stage the update rule, the hyperparameters of groups, the schedule,
+    /// and the seed by which copies round BF16. Where they differ all ranks get INVALID_ARGUMENT. A
+    /// rejected step stays open: another call goes on with its gradients as they are then, reduced or
+    /// not. A mark, a backward pass or a gradient that is written or moved begins a new one.
     ///
     /// With parameters on device XLA the updates join the recorded graph. A report has to wait for that
     /// graph; without one the call returns at once, and nxd_mark_step has the errors of the updates.
