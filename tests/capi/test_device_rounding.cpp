@@ -246,6 +246,27 @@ void updates_are_rounded_so_too(void**) {
   assert_true(got == stepped_weights("1", NXD_BF16_UPDATE_NEAREST));
 }
 
+// One rank looks at something of its own before a graph that both have.
+void copies_of_ranks_stay_alike(void**) {
+  ::setenv("NEURON_RT_STOCHASTIC_ROUNDING_EN", "1", 1);
+  static std::vector<double> seen[2];
+  nxd_test_run_ranks(
+      2, 2,
+      [](nxd_context_t* ctx, int rank, int, void*) {
+        for (int step = 0; step < 2; ++step) {
+          if (rank == 0) values(to_bf16(of({1, 2, 3}, {3})).get());
+          nxd_tensor_t* out = nullptr;
+          NXD_TEST_OK(nxd_reduce_from_tensor_region(ctx, of({1, 2, 3}, {3}).get(), &out));
+          const Tensor sum(out);
+          seen[rank] = values(to_bf16(of(std::vector<float>(2000, 1.001F), {2000})).get());
+          NXD_TEST_CHECK(values(sum.get())[2] == 6);
+        }
+      },
+      nullptr);
+  ::unsetenv("NEURON_RT_STOCHASTIC_ROUNDING_EN");
+  assert_true(seen[0] == seen[1]);
+}
+
 }  // namespace
 
 int main() {
@@ -254,7 +275,7 @@ int main() {
       cmocka_unit_test(the_mean_is_the_value),      cmocka_unit_test(a_seed_decides_on_the_bits),
       cmocka_unit_test(off_it_rounds_to_nearest),   cmocka_unit_test(exact_results_stay),
       cmocka_unit_test(numbers_of_the_dtype_stay),  cmocka_unit_test(models_train),
-      cmocka_unit_test(updates_are_rounded_so_too),
+      cmocka_unit_test(updates_are_rounded_so_too), cmocka_unit_test(copies_of_ranks_stay_alike),
   };
   return cmocka_run_group_tests(tests, nullptr, nullptr);
 }

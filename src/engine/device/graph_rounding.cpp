@@ -36,8 +36,8 @@ std::optional<uint64_t> GraphRounding::seed_of_environment() {
   return seed ? static_cast<uint64_t>(*seed) : env::seed();
 }
 
-GraphRounding::GraphRounding(uint64_t seed, uint64_t graph)
-    : site_(seed, "rounding of results"), graph_(static_cast<int64_t>(graph)) {}
+GraphRounding::GraphRounding(uint64_t seed, const Numbers& graph)
+    : site_(seed, text("rounding of results ", graph.others_)), graph_(graph.effects_) {}
 
 bool GraphRounding::rounds(const RecordedNode& node) {
   const RecordedOperator& op = *node.call->op;

@@ -17,10 +17,25 @@ namespace nxd {
 // and the place of the element: ranks that replay equal graphs round copies alike.
 class GraphRounding {
  public:
+  // Numbers for the graphs of a thread. A graph that its rank alone has, such as one of a value for
+  // a log, has no collective: those with effects are counted, and others from the last of them on.
+  class Numbers {
+   public:
+    void count(bool has_effects) {
+      effects_ += has_effects ? 1 : 0;
+      others_ = has_effects ? 0 : others_ + 1;
+    }
+
+   private:
+    friend class GraphRounding;
+    int64_t effects_ = 0;
+    int64_t others_ = 0;
+  };
+
   // The seed that the environment says; none where it does not ask for such rounding.
   static std::optional<uint64_t> seed_of_environment();
 
-  GraphRounding(uint64_t seed, uint64_t graph);
+  GraphRounding(uint64_t seed, const Numbers& graph);
 
   // False for one that gives nothing in bf16, and for views, random bits, values without inputs,
   // and functions of the library's own.

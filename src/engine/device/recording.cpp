@@ -337,7 +337,8 @@ void Recording::run(const Pending& pending, bool* has_overwritten) {
   ran.plan = plan_for(graph, &ran.is_new);
   const Stopwatch stopwatch;
   std::optional<GraphRounding> rounding;
-  if (rounding_seed_) rounding.emplace(*rounding_seed_, graphs_run_++);
+  graphs_run_.count(!pending.effects.empty());
+  if (rounding_seed_) rounding.emplace(*rounding_seed_, graphs_run_);
   const std::vector<at::Tensor> results =
       ran.plan->run(graph, has_overwritten, rounding ? &*rounding : nullptr);
   set_results(pending, results);

@@ -13,6 +13,7 @@
 
 #include "core/base/environment.h"
 #include "core/base/error.h"
+#include "engine/device/graph_rounding.h"
 #include "engine/device/recorded_node.h"
 #include "engine/device/replay_plan.h"
 #include "engine/device/step_run.h"
@@ -181,7 +182,7 @@ class Recording : public std::enable_shared_from_this<Recording> {
   StepGraph since_step_;  // the largest that has run since the last step was marked
   std::shared_ptr<const ReplayPlan> last_step_;
   uint64_t compiled_steps_ = 0;
-  uint64_t graphs_run_ = 0;
+  GraphRounding::Numbers graphs_run_;
 
   std::mutex mutex_;
   PendingValues pending_;
