@@ -248,6 +248,65 @@ static void output_that_goes_nowhere(void** state) {
   }
 }
 
+/* Destructors of pthread_key_create, like functions of atexit on the first thread, run behind those
+ * of a thread's objects, the library's among them. */
+typedef struct {
+  nxd_context_t* contexts[2];
+  DLTensor x, w, y, again;
+} late_t;
+
+static pthread_key_t late_key;
+
+static DLTensor square(float value) {
+  enum { kSide = 256 };
+  DLTensor a = {.device = {kDLCPU, 0}, .ndim = 2, .dtype = {kDLFloat, 32, 1}};
+  a.shape = calloc(2, sizeof *a.shape);
+  a.shape[0] = a.shape[1] = kSide;
+  float* const data = calloc((size_t)kSide * kSide, sizeof *data);
+  for (int i = 0; i < kSide * kSide; ++i) data[i] = value * (float)(i % 7);
+  a.data = data;
+  return a;
+}
+
+static void use_all(late_t* late, DLTensor* y) {
+  for (int i = 0; i < 4; ++i) {
+    nxd_group_t* world = NULL;
+    NXD_TEST_OK(nxd_context_get_world_group(late->contexts[i % 2], &world));
+    NXD_TEST_OK(nxd_barrier(world));
+  }
+  NXD_TEST_OK(nxd_column_linear_forward(late->contexts[0], &late->x, &late->w, NULL, NULL, y));
+}
+
+static void use_all_late(void* arg) {
+  late_t* const late = arg;
+  use_all(late, &late->again);
+  for (int i = 0; i < 2; ++i) nxd_context_destroy(late->contexts[i]);
+}
+
+static void* end_with_calls(void* arg) {
+  late_t* const late = arg;
+  pthread_setspecific(late_key, late);
+  for (int i = 0; i < 2; ++i) {
+    NXD_TEST_OK(nxd_context_create(NULL, &late->contexts[i]));
+    NXD_TEST_OK(nxd_init_model_parallel(late->contexts[i], NULL));
+  }
+  use_all(late, &late->y);
+  return NULL;
+}
+
+static void calls_behind_a_threads_objects(void** state) {
+  (void)state;
+  late_t late = {.x = square(1), .w = square(2), .y = square(0), .again = square(0)};
+  assert_int_equal(pthread_key_create(&late_key, use_all_late), 0);
+  pthread_t thread;
+  assert_int_equal(pthread_create(&thread, NULL, end_with_calls, &late), 0);
+  pthread_join(thread, NULL);
+  assert_memory_equal(late.y.data, late.again.data, 256 * 256 * sizeof(float));
+  DLTensor* const all[] = {&late.x, &late.w, &late.y, &late.again};
+  for (int i = 0; i < 4; ++i) free(all[i]->shape), free(all[i]->data);
+  assert_int_equal(nxd_test_failures(), 0);
+}
+
 int main(int argc, char** argv) {
   if (getenv("NXD_TEST_PART")) return argc == 2 && strcmp(argv[1], "a,b") == 0 ? 0 : 9;
   if (argc == 1) {
@@ -256,8 +315,8 @@ int main(int argc, char** argv) {
   }
   arguments = argv;
   const struct CMUnitTest tests[] = {
-      cmocka_unit_test(closed_descriptors), cmocka_unit_test(signals_without_pause),
-      cmocka_unit_test(arguments_in_pieces), cmocka_unit_test(without_first_thread),
-      cmocka_unit_test(output_that_goes_nowhere)};
+      cmocka_unit_test(closed_descriptors),       cmocka_unit_test(signals_without_pause),
+      cmocka_unit_test(arguments_in_pieces),      cmocka_unit_test(without_first_thread),
+      cmocka_unit_test(output_that_goes_nowhere), cmocka_unit_test(calls_behind_a_threads_objects)};
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

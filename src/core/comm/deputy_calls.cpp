@@ -4,6 +4,7 @@
 
 #include "core/base/callback_thread.h"
 #include "core/base/log.h"
+#include "core/base/thread_own.h"
 
 namespace nxd {
 namespace {
@@ -13,33 +14,31 @@ using std::chrono::milliseconds;
 // Threads that wait for a store of the caller's do so for every key, one after the other.
 constexpr milliseconds kServingPause(1), kInterruptPause(20);
 
-// A thread's part, which each call on a group asks for. No destructor: asking costs one look.
-struct Here {
-  DeputyCalls* made = nullptr;  // the calls of this thread are these
-  bool expects = false;         // expected_calls is set
+thread_local DeputyCalls* made_here = nullptr;  // the calls of this thread are these
+
+struct ExpectedCalls {
+  std::shared_ptr<DeputyCalls> calls;
 };
-thread_local Here here;
-thread_local std::shared_ptr<DeputyCalls> expected_calls;
 
 }  // namespace
 
 void DeputyCalls::expect(const std::shared_ptr<DeputyCalls>& calls) {
-  expected_calls = calls;
-  here.expects = calls != nullptr;
+  ThreadOwn<ExpectedCalls>::get().calls = calls;
 }
 
 void DeputyCalls::wait_for_own() {
-  if (!here.expects) return;
-  expected_calls->wait();
-  expect(nullptr);
+  ExpectedCalls* const expected = ThreadOwn<ExpectedCalls>::find();
+  if (!expected || !expected->calls) return;
+  expected->calls->wait();
+  expected->calls = nullptr;
 }
 
-DeputyCalls::Scope::Scope(DeputyCalls& calls) : deputy_(calls.caller_) { here.made = &calls; }
+DeputyCalls::Scope::Scope(DeputyCalls& calls) : deputy_(calls.caller_) { made_here = &calls; }
 
-DeputyCalls::Scope::~Scope() { here.made = nullptr; }
+DeputyCalls::Scope::~Scope() { made_here = nullptr; }
 
 DeputyCalls::Turn::Turn(const std::shared_ptr<GroupMonitor>& group, const char* operation)
-    : calls_(here.made) {
+    : calls_(made_here) {
   if (!calls_) {
     wait_for_own();
     return;

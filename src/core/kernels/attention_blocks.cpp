@@ -4,6 +4,7 @@
 #include <cmath>
 #include <vector>
 
+#include "core/base/thread_own.h"
 #include "core/kernels/attention_turns.h"
 #include "core/kernels/bf16.h"
 #include "core/kernels/dropout.h"
@@ -35,10 +36,7 @@ struct Buffers {
   Workspace rows;                   // max and sum, or delta: f32
 };
 
-Buffers& thread_buffers() {
-  thread_local Buffers buffers;
-  return buffers;
-}
+Buffers& thread_buffers() { return ThreadOwn<Buffers>::get(); }
 
 class Attention {
  public:

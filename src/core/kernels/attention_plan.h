@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "core/base/dtype.h"
+#include "core/base/thread_own.h"
 #include "core/kernels/attention.h"
 #include "core/kernels/parallel.h"
 
@@ -111,7 +112,7 @@ class AttentionPlan {
 // The memory that this thread keeps for the i-th of the pairs that it computes or leads a team for.
 template <class Buffers>
 Buffers& buffers_of_pair(size_t i) {
-  thread_local std::deque<Buffers> of_pairs;
+  auto& of_pairs = ThreadOwn<std::deque<Buffers>>::get();
   while (of_pairs.size() <= i) of_pairs.emplace_back();
   return of_pairs[i];
 }

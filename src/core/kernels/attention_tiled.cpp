@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "core/base/round_up.h"
+#include "core/base/thread_own.h"
 #include "core/kernels/attention_pack.h"
 #include "core/kernels/attention_tiles.h"
 #include "core/kernels/attention_turns.h"
@@ -38,10 +39,7 @@ struct BlockBuffers {
       score_grads, kept, rows, sums;
 };
 
-BlockBuffers& block_buffers() {
-  thread_local BlockBuffers buffers;
-  return buffers;
-}
+BlockBuffers& block_buffers() { return ThreadOwn<BlockBuffers>::get(); }
 
 // Forward and backward share these.
 struct PairWork {

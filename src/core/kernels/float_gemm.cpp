@@ -4,6 +4,7 @@
 
 #include "core/base/dtype.h"
 #include "core/base/half.h"
+#include "core/base/thread_own.h"
 #include "core/kernels/gemm_f64.h"
 #include "core/kernels/memory_pool.h"
 #include "core/kernels/parallel.h"
@@ -23,8 +24,12 @@ float* f32_copy(Workspace& space, const void* data, int64_t rows, int64_t cols, 
   return copy;
 }
 
+struct WideCopies {
+  std::array<Workspace, 4> spaces;  // of a, b, c and bias
+};
+
 void gemm_f16(const GemmArgs& args) {
-  thread_local std::array<Workspace, 4> spaces;  // of a, b, c and bias
+  auto& spaces = ThreadOwn<WideCopies>::get().spaces;
   const bool trans_a = args.trans_a == Trans::kYes, trans_b = args.trans_b == Trans::kYes;
   GemmArgs wide = args;
   wide.in_dtype = wide.out_dtype = NXD_DTYPE_F32;

@@ -31,6 +31,7 @@
 #include "core/base/buffer_limit.h"
 #include "core/base/dtype.h"
 #include "core/base/profiler.h"
+#include "core/base/thread_own.h"
 #include "core/kernels/elementwise.h"
 #include "core/kernels/matmul_cache.h"
 #include "core/kernels/memory_pool.h"
@@ -55,10 +56,7 @@ struct ThreadState {
   PackingRoom packing;
 };
 
-ThreadState& thread_state() {
-  thread_local ThreadState state;
-  return state;
-}
+ThreadState& thread_state() { return ThreadOwn<ThreadState>::get(); }
 
 void check(const GemmArgs& args) {
   const bool known = (args.in_dtype == NXD_DTYPE_F32 && args.out_dtype == NXD_DTYPE_F32) ||

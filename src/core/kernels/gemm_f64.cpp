@@ -4,6 +4,7 @@
 
 #include "core/base/profiler.h"
 #include "core/base/round_up.h"
+#include "core/base/thread_own.h"
 #include "core/kernels/memory_pool.h"
 #include "core/kernels/parallel.h"
 #include "core/kernels/vector_targets.h"
@@ -127,6 +128,10 @@ void start_rows(const GemmArgs& args, int64_t begin, int64_t end) {
   }
 }
 
+// A thread's memory for panels of A, and for those of B when it leads a team.
+struct RowSpace : Workspace {};
+struct PanelSpace : Workspace {};
+
 // Columns first_col ... first_col + cols of a product, whose panels of B are copied.
 struct Columns {
   const GemmArgs& args;
@@ -164,8 +169,7 @@ struct Columns {
   }
 
   void multiply(int64_t begin, int64_t end) const {
-    thread_local Workspace space;
-    auto* rows = space.get<double>(kBlockRows * kBlockDepth * sizeof(double));
+    auto* rows = ThreadOwn<RowSpace>::get().get<double>(kBlockRows * kBlockDepth * sizeof(double));
     for (int64_t p = 0; p < args.k; p += kBlockDepth) {
       for (int64_t i = begin; i < end; i += kBlockRows) {
         add_block(i, std::min(i + kBlockRows, end), p, rows);
@@ -185,10 +189,10 @@ void gemm_f64(const GemmArgs& args) {
   parallel_ranges(args.m, args.n,
                   [&](int64_t begin, int64_t end) { start_rows(args, begin, end); });
   if (args.k == 0) return;
-  thread_local Workspace space;
   const int64_t width = HWY_DYNAMIC_DISPATCH(DoubleTileWidth)();
   const int64_t most = round_up(std::min(args.n, kBlockCols), width);
-  auto* panels = space.get<double>(static_cast<size_t>(args.k * most) * sizeof(double));
+  auto* panels =
+      ThreadOwn<PanelSpace>::get().get<double>(static_cast<size_t>(args.k * most) * sizeof(double));
   for (int64_t j = 0; j < args.n; j += kBlockCols) {
     const Columns columns{args, j, std::min(kBlockCols, args.n - j), width, panels};
     columns.copy();

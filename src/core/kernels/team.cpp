@@ -20,6 +20,7 @@
 #include "core/base/fork_guard.h"
 #include "core/base/futex.h"
 #include "core/base/profiler.h"
+#include "core/base/thread_own.h"
 #include "core/base/yield.h"
 #include "core/kernels/openmp_runtimes.h"
 
@@ -218,8 +219,7 @@ struct DeleteTeam {
 };
 
 std::unique_ptr<Team, DeleteTeam>& own_team() {
-  thread_local std::unique_ptr<Team, DeleteTeam> team;
-  return team;
+  return ThreadOwn<std::unique_ptr<Team, DeleteTeam>>::get();
 }
 
 }  // namespace

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <utility>
 
+#include "core/base/thread_own.h"
 #include "engine/device/device_tensor.h"
 
 namespace nxd {
@@ -63,8 +64,7 @@ Engine& engine_for(const std::vector<at::Tensor>& outputs) {
   if (std::none_of(outputs.begin(), outputs.end(), is_recorded)) {
     return Engine::get_default_engine();
   }
-  static thread_local CallerEngine engine;
-  return engine;
+  return ThreadOwn<CallerEngine>::get();
 }
 
 }  // namespace nxd

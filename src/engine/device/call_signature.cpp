@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "core/base/hash.h"
+#include "core/base/thread_own.h"
 
 namespace nxd {
 namespace {
@@ -29,7 +30,8 @@ uint64_t kind_of(const c10::IValue& scalar) {
   return scalar.isNone() ? kNone : scalar.isInt() ? kInt : scalar.isBool() ? kBool : kDouble;
 }
 
-thread_local std::unordered_map<GraphHash::Value, KnownCall, HashOfGraphHash> known_calls;
+using CallsByKey = std::unordered_map<GraphHash::Value, KnownCall, HashOfGraphHash>;
+CallsByKey& known_calls() { return ThreadOwn<CallsByKey>::get(); }
 
 }  // namespace
 
@@ -93,13 +95,15 @@ void CallSignature::seal() {
 }
 
 const KnownCall* KnownCalls::find(const GraphHash::Value& key) {
-  const auto found = known_calls.find(key);
-  return found == known_calls.end() ? nullptr : &found->second;
+  const CallsByKey& known = known_calls();
+  const auto found = known.find(key);
+  return found == known.end() ? nullptr : &found->second;
 }
 
 void KnownCalls::add(const GraphHash::Value& key, KnownCall call) {
-  if (known_calls.size() >= kMostCalls) known_calls.clear();
-  known_calls[key] = std::move(call);
+  CallsByKey& known = known_calls();
+  if (known.size() >= kMostCalls) known.clear();
+  known[key] = std::move(call);
 }
 
 }  // namespace nxd

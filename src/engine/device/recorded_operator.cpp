@@ -7,6 +7,7 @@
 #include <unordered_set>
 
 #include "core/base/hash.h"
+#include "core/base/thread_own.h"
 
 namespace nxd {
 namespace {
@@ -167,7 +168,7 @@ const RecordedOperator& recorded_operator(const c10::OperatorHandle& op) {
   // A schema stays where it is as long as its operator is registered. Each thread looks among its
   // own first, without a lock.
   using Known = std::unordered_map<const c10::FunctionSchema*, const RecordedOperator*>;
-  static thread_local Known known;
+  Known& known = ThreadOwn<Known>::get();
   const RecordedOperator*& here = known[&op.schema()];
   if (here) return *here;
   static auto* all = new std::unordered_map<std::string, std::unique_ptr<RecordedOperator>>;
@@ -179,7 +180,8 @@ const RecordedOperator& recorded_operator(const c10::OperatorHandle& op) {
 }
 
 const RecordedOperator& recorded_function(const char* name, bool is_effect, bool is_alone) {
-  static thread_local std::unordered_map<const char*, const RecordedOperator*> known;
+  using Known = std::unordered_map<const char*, const RecordedOperator*>;
+  Known& known = ThreadOwn<Known>::get();
   const RecordedOperator*& here = known[name];
   if (here) return *here;
   static auto* all = new std::unordered_map<std::string, std::unique_ptr<RecordedOperator>>;

@@ -20,6 +20,7 @@
 #include "core/base/log.h"
 #include "core/base/public_call.h"
 #include "core/base/thread_count.h"
+#include "core/base/thread_own.h"
 #include "engine/device/call_site.h"
 #include "engine/device/closure_thread.h"
 #include "engine/device/device_copy.h"
@@ -34,7 +35,9 @@ namespace {
 // The first step differs from the second, which finds the optimizer's state in place of zeros.
 constexpr uint64_t kExpectedStepGraphs = 2;
 
-thread_local std::shared_ptr<Recording> recording_of_thread;
+struct RecordingOfThread {
+  const std::shared_ptr<Recording> recording = std::make_shared<Recording>();
+};
 
 // Runs this thread's steps that are not waited for. Each has ended before it goes: values of other
 // threads may wait for it.
@@ -45,8 +48,6 @@ class ThreadOfSteps : public LazyClosureThread {
     if (ClosureThread* const thread = existing()) thread->wait();
   }
 };
-
-thread_local ThreadOfSteps thread_of_steps;
 
 uint64_t bytes_of(const std::vector<at::Tensor>& tensors) {
   uint64_t bytes = 0;
@@ -117,8 +118,7 @@ bool DeviceValue::is_lost() const {
 }
 
 const std::shared_ptr<Recording>& Recording::current() {
-  if (!recording_of_thread) recording_of_thread = std::make_shared<Recording>();
-  return recording_of_thread;
+  return ThreadOwn<RecordingOfThread>::get().recording;
 }
 
 Recording::Recording()
@@ -127,7 +127,10 @@ Recording::Recording()
   PublicCall::make_known();  // for counts of implicit syncs
 }
 
-Recording* Recording::existing() noexcept { return recording_of_thread.get(); }
+Recording* Recording::existing() noexcept {
+  const auto* const own = ThreadOwn<RecordingOfThread>::find();
+  return own ? own->recording.get() : nullptr;
+}
 
 uint64_t Recording::next_id() {
   static std::atomic<uint64_t> last{0};
@@ -391,7 +394,7 @@ std::shared_ptr<StepRun> Recording::mark_step(bool wait) {
 
 // Hands the execution over, unless there is nothing to be done.
 std::shared_ptr<StepRun> Recording::start(Execution& execution) {
-  ClosureThread& thread = thread_of_steps.started();
+  ClosureThread& thread = ThreadOwn<ThreadOfSteps>::get().started();
   const auto pending = std::make_shared<Pending>(take_pending());
   if (pending->is_empty()) {
     finish_step();

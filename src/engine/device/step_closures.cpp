@@ -5,6 +5,7 @@
 #include <utility>
 #include <vector>
 
+#include "core/base/thread_own.h"
 #include "engine/device/closure_thread.h"
 #include "engine/device/recording.h"
 
@@ -15,30 +16,34 @@ struct Closures {
   std::vector<StepClosure> here{}, there{};
 };
 
-thread_local Closures closures_of_thread;
+Closures& closures_of_thread() { return ThreadOwn<Closures>::get(); }
 
-thread_local LazyClosureThread other_thread("for step closures");
+struct OtherThread : LazyClosureThread {
+  OtherThread() : LazyClosureThread("for step closures") {}
+};
+
+LazyClosureThread& other_thread() { return ThreadOwn<OtherThread>::get(); }
 
 }  // namespace
 
 void add_step_closure(StepClosure closure) {
-  closures_of_thread.here.push_back(std::move(closure));
+  closures_of_thread().here.push_back(std::move(closure));
 }
 
 void add_step_closure_async(StepClosure closure) {
-  other_thread.started();
-  closures_of_thread.there.push_back(std::move(closure));
+  other_thread().started();
+  closures_of_thread().there.push_back(std::move(closure));
 }
 
 void wait_step_closures() {
-  ClosureThread* const other = other_thread.existing();
+  ClosureThread* const other = other_thread().existing();
   if (!other) return;
   other->wait();
   if (const std::optional<Error> failure = other->take_failure()) throw Error(*failure);
 }
 
 void mark_step(bool wait) {
-  Closures closures = std::exchange(closures_of_thread, {});
+  Closures closures = std::exchange(closures_of_thread(), {});
   std::shared_ptr<StepRun> run;
   // A closure for this thread is part of this call, and follows the graph.
   if (Recording* recording = Recording::existing()) {
@@ -46,10 +51,10 @@ void mark_step(bool wait) {
   }
   for (const StepClosure& closure : closures.here) closure();
   // Failures of closures that earlier steps have handed over: never one of those that follow.
-  ClosureThread* const other = other_thread.existing();
+  ClosureThread* const other = other_thread().existing();
   const std::optional<Error> failure = other ? other->take_failure() : std::nullopt;
   for (StepClosure& closure : closures.there) {
-    other_thread.started().add([run, closure = std::move(closure)] {
+    other_thread().started().add([run, closure = std::move(closure)] {
       if (!run || run->has_succeeded()) closure();
     });
   }

@@ -4,6 +4,7 @@
 #include <vector>
 
 #include "core/base/fork_guard.h"
+#include "core/base/thread_own.h"
 
 namespace nxd {
 
@@ -102,7 +103,7 @@ std::thread::id caller_of_this_thread() {
 }
 
 void enter_first(const std::shared_ptr<CallersOfRank>& callers) {
-  thread_local Entered entered;
+  Entered& entered = ThreadOwn<Entered>::get();
   {
     const std::lock_guard<std::mutex> lock(callers->mutex);
     if (!callers->callers.emplace(std::this_thread::get_id(), 0).second) return;
