@@ -240,7 +240,7 @@ void GradientReducer::mark_unused(size_t parameter) { mark(parameter, false); }
 void GradientReducer::mark(size_t parameter, bool used) {
   check_argument(parameter < marked_.size(), "index: expected less than ", marked_.size(),
                  " parameters, got ", parameter);
-  if (kept_open_ && !begun_anew_) begin_anew();
+  if (is_over()) begin_anew();
   check_state(!marked_[parameter], "parameter ", source_->info(parameter).name,
               ": its gradient was marked in this step already");
   kept_for_update_ = false;
@@ -254,7 +254,7 @@ void GradientReducer::mark(size_t parameter, bool used) {
 }
 
 bool GradientReducer::uses(size_t parameter) const {
-  if (kept_open_ && !begun_anew_) return false;
+  if (is_over()) return false;
   const int bucket = plan_.bucket_of(parameter);
   return marked_[parameter] || (bucket >= 0 && static_cast<size_t>(bucket) < next_);
 }
@@ -277,7 +277,7 @@ void GradientReducer::start_all_buckets() {
 }
 
 void GradientReducer::start_rest() {
-  if (kept_open_ && !begun_anew_ && hash_of_gradients() != left_gradients_) begin_anew();
+  if (is_over() && hash_of_gradients() != left_gradients_) begin_anew();
   if (!options_.overlap || alone() || kept_open_) return;
   or_reset([&] { start_all_buckets(); });
 }

@@ -49,7 +49,8 @@ class GradientReducer {
   void mark_ready(size_t parameter);
   // The parameter took no part on this rank: zeros.
   void mark_unused(size_t parameter);
-  bool is_marked(size_t parameter) const { return marked_[parameter] != 0; }
+  // In this step: whatever comes after a call that was rejected begins another.
+  bool is_marked(size_t parameter) const { return marked_[parameter] != 0 && !is_over(); }
   // This step's reduction has read the parameter's gradient, or may read or write it from now on.
   // Its owner may move any other.
   bool uses(size_t parameter) const;
@@ -103,6 +104,8 @@ class GradientReducer {
     std::shared_ptr<Work> work;
   };
 
+  // The marks are those of a step that was kept open, and this rank has begun no other since.
+  bool is_over() const { return kept_open_ && !begun_anew_; }
   bool alone() const { return !group_ || group_->size() == 1; }
   size_t bytes_of(size_t bucket, int64_t elements) const;
   // The one gradient of such a bucket is reduced where it lies.
