@@ -82,7 +82,7 @@ NXD_API nxd_status_t nxd_op_run(nxd_op_t* op);
  *  @since 0.1 */
 NXD_API nxd_status_t nxd_op_get_result_count(nxd_op_t* op, size_t* out_count);
 
-/** [local] A tensor result of the last run; the caller destroys it.
+/** [local] A tensor result of the last run, NULL where it is left out; the caller destroys it.
  *  @return NXD_OK; INVALID_ARGUMENT (index, or the result is no tensor); INVALID_STATE (not run).
  *  @since 0.1 */
 NXD_API nxd_status_t nxd_op_share_tensor(nxd_op_t* op, size_t index, nxd_tensor_t** out_tensor);
@@ -94,7 +94,7 @@ NXD_API nxd_status_t nxd_op_get_double(nxd_op_t* op, size_t index, double* out_v
 /** [local] Calls an operator whose required arguments are all tensors, in one go.
  *
  *  @param inputs   num_inputs tensors for its leading arguments.
- *  @param outputs  room for num_outputs handles, which the caller destroys.
+ *  @param outputs  room for num_outputs handles, which the caller destroys; NULL for one left out.
  *  @return NXD_OK; INVALID_ARGUMENT (also when it has fewer results than num_outputs).
  *  @since 0.1 */
 NXD_API nxd_status_t nxd_op_call(const char* name, const char* overload,

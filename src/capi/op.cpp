@@ -112,7 +112,7 @@ nxd_status_t nxd_op_get_result_count(nxd_op_t* op, size_t* out_count) {
 nxd_status_t nxd_op_share_tensor(nxd_op_t* op, size_t index, nxd_tensor_t** out_tensor) {
   return guard([&] {
     auto& out = output(out_tensor, "out_tensor");
-    out = wrap(call_of(op).tensor_result(index));
+    wrap_all({call_of(op).tensor_result(index)}, &out);
   });
 }
 

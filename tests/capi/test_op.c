@@ -223,6 +223,44 @@ static void several_results_numbers_and_in_place_variants(void** state) {
   nxd_tensor_destroy(x);
 }
 
+static void results_that_are_left_out(void** state) {
+  (void)state;
+  nxd_tensor_t* x = matrix_f32(2, 2, (const float[]){1, 2, 3, 4});
+  nxd_tensor_t* rows = matrix_f32(2, 1, (const float[]){1, 1});
+  nxd_op_t* norm = op_of("native_layer_norm_backward", NULL);
+  OK(nxd_op_set_tensor(norm, "grad_out", x));
+  OK(nxd_op_set_tensor(norm, "input", x));
+  OK(nxd_op_set_ints(norm, "normalized_shape", (const int64_t[]){2}, 1));
+  OK(nxd_op_set_tensor(norm, "mean", rows));
+  OK(nxd_op_set_tensor(norm, "rstd", rows));
+  OK(nxd_op_set_tensor(norm, "weight", NULL));
+  OK(nxd_op_set_tensor(norm, "bias", NULL));
+  OK(nxd_op_set_ints(norm, "output_mask", (const int64_t[]){1, 0, 0}, 3));
+  nxd_tensor_t* results[5] = {NULL, x, x};
+  OK(nxd_op_run(norm));
+  for (size_t i = 0; i < 3; ++i) OK(nxd_op_share_tensor(norm, i, &results[i]));
+  /* g - mean(g) - n mean(g n), where g = x and n = x - 1 here */
+  assert_true(element(results[0], 0) == -0.5 && element(results[0], 3) == -26.5);
+  assert_null(results[1]);
+  assert_null(results[2]);
+  nxd_tensor_destroy(results[0]);
+  nxd_op_destroy(norm);
+
+  /* A cell without biases has no gradients of them. */
+  nxd_tensor_t* gates = matrix_f32(2, 3, (const float[]){1, 1, 1, 1, 1, 1});
+  nxd_tensor_t* inputs[] = {rows, gates, gates, rows, NULL, NULL};
+  OK(nxd_op_call("_thnn_differentiable_gru_cell_backward", NULL, inputs, 6, results, 5));
+  assert_null(results[3]);
+  assert_null(results[4]);
+  for (size_t i = 0; i < 3; ++i) {
+    assert_non_null(results[i]);
+    nxd_tensor_destroy(results[i]);
+  }
+  nxd_tensor_destroy(gates);
+  nxd_tensor_destroy(rows);
+  nxd_tensor_destroy(x);
+}
+
 static void a_schema_is_text(void** state) {
   (void)state;
   nxd_op_t* op = op_of("relu", NULL);
@@ -438,6 +476,7 @@ int main(void) {
       cmocka_unit_test(lists_scalars_booleans_and_defaults),
       cmocka_unit_test(tensor_lists_and_optional_tensors),
       cmocka_unit_test(several_results_numbers_and_in_place_variants),
+      cmocka_unit_test(results_that_are_left_out),
       cmocka_unit_test(a_schema_is_text),
       cmocka_unit_test(unknown_names_get_near_ones),
       cmocka_unit_test(the_only_overload_needs_no_name),

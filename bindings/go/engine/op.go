@@ -17,7 +17,7 @@ func split(operator string) (name, overload string) {
 }
 
 // Call runs an operator of libtorch, such as "relu" or "add.Tensor", whose required arguments are all
-// tensors, and gives its first result.
+// tensors, and gives its first result; nil if the operator leaves it out.
 func Call(operator string, inputs ...*Tensor) (*Tensor, error) {
 	name, overload := split(operator)
 	return one(inputs, func(in **raw.Tensor, n int, out **raw.Tensor) error {
@@ -93,7 +93,7 @@ func (o *Op) Run() error { return own.Do(o.Handle, rawengine.OpRun) }
 // Results is the number of results of the last run.
 func (o *Op) Results() (int, error) { return own.Get(o.Handle, rawengine.OpGetResultCount) }
 
-// Tensor is a result of the last run.
+// Tensor is a result of the last run; nil if the operator leaves it out, as an output_mask may ask.
 func (o *Op) Tensor(index int) (*Tensor, error) {
 	return newTensor(own.Get(o.Handle, func(p *raw.Op) (*raw.Tensor, error) {
 		return rawengine.OpShareTensor(p, index)

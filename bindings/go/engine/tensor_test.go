@@ -162,6 +162,27 @@ func TestOp(t *testing.T) {
 	}
 }
 
+func TestResultsThatAreLeftOut(t *testing.T) {
+	x, rows := tensor(t, []float32{1, 2, 3, 4}, 2, 2), tensor(t, []float32{1, 1}, 2, 1)
+	norm := must[*engine.Op](t)(engine.NewOp("native_layer_norm_backward"))
+	defer norm.Close()
+	if err := first(norm.Set("grad_out", x), norm.Set("input", x), norm.Set("normalized_shape", []int64{2}),
+		norm.Set("mean", rows), norm.Set("rstd", rows), norm.Set("weight", nil), norm.Set("bias", nil),
+		norm.Set("output_mask", []int64{1, 0, 0}), norm.Run()); err != nil {
+		t.Fatal(err)
+	}
+	for i := 1; i < 3; i++ {
+		if left := must[*engine.Tensor](t)(norm.Tensor(i)); left != nil {
+			t.Errorf("result %d is %v", i, left)
+		}
+	}
+	grad := must[*engine.Tensor](t)(norm.Tensor(0))
+	defer grad.Close()
+	if err := check("grad", data(t, grad), []float32{-0.5, -0.5, -18.5, -26.5}); err != nil {
+		t.Error(err)
+	}
+}
+
 func TestAutograd(t *testing.T) {
 	x := tensor(t, []float32{1, 2, 3}, 3)
 	if err := x.SetRequiresGrad(true); err != nil {

@@ -240,8 +240,8 @@ func OpGetResultCount(op *raw.Op) (countOut int, err error) {
 	return int(r.out_count), raw.TakeError(unsafe.Pointer(r.error))
 }
 
-// OpShareTensor is nxd_op_share_tensor. A tensor result of the last run; the caller destroys it.
-// [local]
+// OpShareTensor is nxd_op_share_tensor. A tensor result of the last run, NULL where it is left out;
+// the caller destroys it. [local]
 func OpShareTensor(op *raw.Op, index int) (tensorOut *raw.Tensor, err error) {
 	r := C.nxdgo_op_share_tensor((*C.nxd_op_t)(unsafe.Pointer(op)), C.size_t(index))
 	return (*raw.Tensor)(unsafe.Pointer(r.out_tensor)), raw.TakeError(unsafe.Pointer(r.error))

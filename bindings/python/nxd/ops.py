@@ -72,7 +72,8 @@ class Op(EngineHandle):
             check(engine.nxd_op_set_ints(self.pointer, key, integers(values), len(values)))
 
     def __call__(self, /, *positional: Any, **named: Any) -> Any:
-        """Runs it; gives its result, or a tuple of several or of a list's members."""
+        """Runs it; gives its result, or a tuple of several or of a list's members. None is one that
+        the operator leaves out, as an output_mask may ask."""
         if len(positional) > len(self._names):
             raise InvalidArgument(f"{self.schema}: {len(positional)} arguments")
         for name, value in (*zip(self._names, positional), *named.items()):
@@ -87,7 +88,7 @@ class Op(EngineHandle):
         tensor, number = ffi.new("nxd_tensor_t**"), ffi.new("double*")
         status = engine.nxd_op_share_tensor(self.pointer, index, tensor)
         if status == 0:
-            return Tensor(tensor[0])
+            return Tensor(tensor[0]) if tensor[0] != ffi.NULL else None
         error = failure(status)
         if engine.nxd_op_get_double(self.pointer, index, number) != 0:
             raise error

@@ -373,9 +373,15 @@ class Operators(unittest.TestCase):
                       ops._foreach_add([x], [x], overload="List")):
             self.assertIsInstance(parts, tuple)  # a list of one is one, too
             self.assertEqual([part.size for part in parts], [2])
-        self.assertEqual(ops._foreach_add_([x], [x], overload="List"), ())
+        for device in "cpu", "xla":
+            on, row = x.to(device), nxd.tensor([[1.0]]).to(device)
+            grad, *left_out = ops.native_layer_norm_backward(on, on, [2], row, row, None, None,
+                                                             [True, False, False])
+            self.assertEqual(grad.to("cpu").numpy().tolist(), [[-0.5, -0.5]])
+            self.assertEqual(left_out, [None, None])
         self.assertEqual((repr(x), repr(ops.complex(x, x))),
                          ("<nxd.Tensor f32[1, 2]>", "<nxd.Tensor other[1, 2]>"))
+        self.assertEqual(ops._foreach_add_([x], [x], overload="List"), ())
 
     def test_arithmetic(self):
         x, y = nxd.tensor([1.0, 2.0]), nxd.tensor([3.0, 5.0])

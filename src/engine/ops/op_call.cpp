@@ -272,8 +272,8 @@ size_t OpCall::result_count() const {
 
 const at::Tensor& OpCall::tensor_result(size_t index) const {
   const c10::IValue& value = result(index);
-  check_argument(value.isTensor() && value.toTensor().defined(), "index: result ", index, " of ",
-                 schema_.name(), " is no tensor, but ", value.tagKind());
+  check_argument(value.isTensor(), "index: result ", index, " of ", schema_.name(),
+                 " is no tensor, but ", value.tagKind());
   return value.toTensor();
 }
 

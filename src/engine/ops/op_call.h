@@ -39,6 +39,7 @@ class OpCall {
   std::vector<at::Tensor> run_for(size_t count);
 
   size_t result_count() const;
+  // Undefined: the operator leaves it out, as an output_mask may ask.
   const at::Tensor& tensor_result(size_t index) const;
   double number_result(size_t index) const;
 

@@ -4,7 +4,8 @@
     Operator(name; overload)
 
 One call of an ATen operator: set arguments with `o[name] = value`, run it with `o()`, which gives
-its result, or a tuple of several or of a list's members. `nothing` is None, in a list of tensors too.
+its result, or a tuple of several or of a list's members. `nothing` is None, in a list of tensors too,
+and a result that the operator leaves out.
 Names, dimensions and shapes are ATen's: dimension 0 is the first of `shape`, the last of `size`.
 """ Operator
 
@@ -40,11 +41,11 @@ function (o::Operator)()
     n == 1 && !endswith(given, "[]") && !startswith(given, "(") ? results[1] : results
 end
 
-# A result is a tensor or a number.
+# A result is a tensor, nothing where the operator leaves it out, or a number.
 function result(o, index)
     out = Ref{Ptr{nxd_tensor_t}}(C_NULL)
     status = nxd_op_share_tensor(o, index, out)
-    status == NXD_OK && return Tensor(out[])
+    status == NXD_OK && return out[] == C_NULL ? nothing : Tensor(out[])
     number = Ref{Cdouble}(0)
     nxd_op_get_double(o, index, number) == NXD_OK ? number[] : fail(status)
 end

@@ -13,6 +13,10 @@
                   op("_foreach_add"; overload = "List", self = [row], other = [row]))
         @test parts isa Tuple{Tensor} # a list of one is one, too
     end
+    rows, y = Tensor([1.0 1.0]), Tensor([1.0 3.0; 2.0 4.0]) # ATen's rows are columns here
+    left_out = op("native_layer_norm_backward"; grad_out = y, input = y, normalized_shape = (2,), mean = rows,
+                  rstd = rows, weight = nothing, bias = nothing, output_mask = (true, false, false))
+    @test Array(left_out[1]) == [-0.5 -18.5; -0.5 -26.5] && left_out[2:3] == (nothing, nothing)
     o = Operator("aten::add"; overload = "Tensor")
     @test startswith(NXD.schema(o), "aten::add.Tensor(")
     o[:self], o[:other], o[:alpha] = Tensor([1.0]), Tensor([2.0]), 3

@@ -79,7 +79,7 @@ extern "C" {
     /// @since 0.1
     pub fn nxd_op_get_result_count(op: *mut nxd_op_t, out_count: *mut usize) -> nxd_status_t;
 
-    /// [local] A tensor result of the last run; the caller destroys it.
+    /// [local] A tensor result of the last run, NULL where it is left out; the caller destroys it.
     /// @return NXD_OK; INVALID_ARGUMENT (index, or the result is no tensor); INVALID_STATE (not run).
     /// @since 0.1
     pub fn nxd_op_share_tensor(op: *mut nxd_op_t, index: usize, out_tensor: *mut *mut nxd_tensor_t) -> nxd_status_t;
@@ -91,7 +91,7 @@ extern "C" {
     /// [local] Calls an operator whose required arguments are all tensors, in one go.
     ///
     /// @param inputs   num_inputs tensors for its leading arguments.
-    /// @param outputs  room for num_outputs handles, which the caller destroys.
+    /// @param outputs  room for num_outputs handles, which the caller destroys; NULL for one left out.
     /// @return NXD_OK; INVALID_ARGUMENT (also when it has fewer results than num_outputs).
     /// @since 0.1
     pub fn nxd_op_call(name: *const c_char, overload: *const c_char, inputs: *const *mut nxd_tensor_t, num_inputs: usize, outputs: *mut *mut nxd_tensor_t, num_outputs: usize) -> nxd_status_t;

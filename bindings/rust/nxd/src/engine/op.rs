@@ -1,6 +1,6 @@
 use crate::element::DType;
-use crate::engine::tensor::{maybe_pointers, outputs, pointers, Tensor};
-use crate::error::{c_string, check, string, Result, Status};
+use crate::engine::tensor::{maybe_outputs, maybe_pointers, outputs, pointers, Tensor};
+use crate::error::{c_string, check, invalid, string, Result, Status};
 use crate::object::{create, get, object, Owned};
 use nxd_sys as sys;
 use std::ffi::{CStr, CString};
@@ -89,9 +89,20 @@ impl Op {
         get(|out| unsafe { sys::nxd_op_get_result_count(self.as_raw(), out) })
     }
 
-    /// A tensor result of the last run.
+    /// A tensor result of the last run; an error if the operator leaves it out.
     pub fn tensor(&self, index: usize) -> Result<Owned<Tensor>> {
-        create(|out| unsafe { sys::nxd_op_share_tensor(self.as_raw(), index, out) })
+        match self.maybe_tensor(index)? {
+            Some(tensor) => Ok(tensor),
+            None => invalid(format!("index: the operator leaves result {} out", index)),
+        }
+    }
+
+    /// The same; None if the operator leaves it out, as an `output_mask` may ask.
+    pub fn maybe_tensor(&self, index: usize) -> Result<Option<Owned<Tensor>>> {
+        let tensor = maybe_outputs(1, |out| unsafe {
+            sys::nxd_op_share_tensor(self.as_raw(), index, out)
+        })?;
+        Ok(tensor.into_iter().next().flatten())
     }
 
     /// A number or boolean result of the last run.

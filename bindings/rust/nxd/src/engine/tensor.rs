@@ -335,7 +335,7 @@ pub(crate) fn outputs(
     let given = maybe_outputs(n, call)?;
     match given.into_iter().collect() {
         Some(tensors) => Ok(tensors),
-        None => invalid("the call gave fewer outputs than were asked for"),
+        None => invalid("the call leaves out an output that was asked for"),
     }
 }
 

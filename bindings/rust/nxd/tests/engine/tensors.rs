@@ -75,6 +75,16 @@ fn operators_by_name() {
     assert_eq!(gelu.result_count().unwrap(), 1);
     let cut = gelu.set("approximate", "tanh\0none").map(drop).unwrap_err();
     assert_eq!(cut.status(), Status::INVALID_ARGUMENT);
+    let norm = Op::new("native_layer_norm_backward", "").unwrap();
+    let rows = Tensor::from_slice(&[1f32, 1.0], &[2, 1]).unwrap();
+    for (name, value) in [("grad_out", &x), ("input", &x), ("mean", &rows), ("rstd", &rows)] {
+        norm.set(name, value).unwrap();
+    }
+    norm.set("weight", None::<&Tensor>).unwrap().set("bias", None::<&Tensor>).unwrap();
+    norm.set("normalized_shape", &[2i64][..]).unwrap();
+    norm.set("output_mask", &[1i64, 0, 0][..]).unwrap().run().unwrap();
+    assert!(norm.maybe_tensor(0).unwrap().is_some() && norm.maybe_tensor(1).unwrap().is_none());
+    assert!(norm.tensor(2).unwrap_err().message().contains("leaves result 2 out"));
     let near = Op::new("softmaxx", "").unwrap_err();
     assert!(near.message().contains("softmax"), "{}", near);
     assert_eq!(gelu.set("nothing", 1).map(drop).unwrap_err().status(), Status::INVALID_ARGUMENT);
