@@ -109,7 +109,7 @@ func (o *PipelineOptions) raw(s *raw.Scratch, h cgo.Handle) (c raw.PPOptions, er
 // then, and none waits.
 
 // NewPipeline traces a model, cuts it and keeps this rank's stages. inputs are examples, whose shapes and
-// dtypes count. [collective: the pipeline-parallel group]
+// dtypes count. [collective: the pipeline-parallel group, and the tensor-parallel one if costs are counted]
 func NewPipeline(m *Module, inputs []*Tensor, o PipelineOptions) (*Pipeline, error) {
 	var scratch raw.Scratch
 	defer scratch.Free()

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
-from nxd._handle import Struct, fill, get, pointers, strings, text, whole
+from nxd._handle import Struct, fill, get, pointers, strings, text, to_enum, whole
 from nxd.autograd import outputs_of
 from nxd.data_parallel import Ddp
-from nxd.errors import callback, check
+from nxd.enums import Axis, PpPartition
+from nxd.errors import InvalidArgument, callback, check
 from nxd.group import collective
 from nxd.module import Module, Parameter
 from nxd.pipeline import Pipeline, pipeline_group
@@ -19,9 +21,19 @@ if TYPE_CHECKING:
     from typing import Unpack
 
     from nxd._raw import PpOptions
+    from nxd.context import Context
+    from nxd.group import Group
 
 _COUNTS = {"pipeline_cuts": "num_cuts", "leaf_modules": "num_leaf_modules",
            "input_names": "num_input_names"}
+
+
+def _group_of_costs(context: Context, partition: Any) -> Group | None:
+    """The tensor-parallel ranks, which count costs together where the cuts are by costs."""
+    with suppress(InvalidArgument):  # which the options' own reader tells
+        if partition is not None and to_enum(PpPartition, partition) is PpPartition.COST:
+            return context.parallel_group(Axis.TENSOR) if context.model_parallel else None
+    return None
 
 
 def _by_name(inputs: Sequence[Tensor | None], named: dict[str, Tensor],
@@ -33,7 +45,7 @@ def _by_name(inputs: Sequence[Tensor | None], named: dict[str, Tensor],
 
 class ModulePipeline(Pipeline):
     """This rank's stages of a model. inputs are examples, whose shapes and dtypes count.
-    [collective: the pipeline-parallel group]
+    [collective: the pipeline-parallel group; with partition="cost" the tensor-parallel one too]
 
     param_init(parameter, name, tensor) fills this rank's shard of a parameter on the meta device;
     leaf_rule(module, path, is_leaf) says whether tracing calls a module as a whole; loss_path says
@@ -47,7 +59,8 @@ class ModulePipeline(Pipeline):
         given: dict[str, Any] = {**options}
         kept: list[Any] = [model]
         out = ffi.new("nxd_pp_t**")
-        with collective(lambda: pipeline_group(model.context)):
+        with collective(lambda: pipeline_group(model.context)), \
+                collective(lambda: _group_of_costs(model.context, given.get("partition"))):
             for key, count in _COUNTS.items():
                 if given.get(key) is not None:
                     given[count] = len(given[key])

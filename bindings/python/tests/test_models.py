@@ -98,6 +98,19 @@ class Models(unittest.TestCase):
 
         on_ranks(run, 2, {"pipeline_parallel_size": 2})
 
+    def test_bad_options_are_told_to_all_that_count_costs(self):
+        """Also to the tensor-parallel peers, which are in another pipeline."""
+        def run(context):
+            ids = nxd.tensor(np.zeros((2, 16), "i8"))
+            bad = {"nothing": 1} if context.rank == 1 else {}
+            model = nxd.Model(context, CONFIG, device="meta")
+            with self.assertRaises((TypeError, ValueError)) as caught:
+                nxd.ModulePipeline(model, [ids, ids], num_microbatches=2, virtual_size=2,
+                                   loss_path="loss", partition="cost", **bad)
+            self.assertIn("nothing", str(caught.exception))
+
+        on_ranks(run, 2, {"tensor_parallel_size": 2})
+
     def test_pipeline_of_python_modules(self):
         def fill_in(parameter, name, tensor):
             names.add(name)

@@ -147,13 +147,20 @@ end
 list_options(fields) = [(n, fields[l]) for (l, n) in ((:pipeline_cuts, :num_cuts),
     (:leaf_modules, :num_leaf_modules), (:input_names, :num_input_names)) if haskey(fields, l)]
 
+# Says who else is in the call; C_NULL, the default, where that is no partition.
+partition_alone(fields) = try
+    Options(nxd_pp_options_t; partition = get(fields, :partition, :default))
+catch
+    C_NULL
+end
+
 function Pipeline(model::ModuleNode, examples::Union{Tensor,Nothing}...; param_init = nothing,
                   leaf_rule = nothing, options...)
     made = try
         Options(nxd_pp_options_t; options...)
     catch
         # The peers are in the call already, or about to be: one without an array of examples fails there.
-        nxd_pp_create(model, C_NULL, 1, C_NULL, Ref(Ptr{nxd_pp_t}(C_NULL)))
+        nxd_pp_create(model, C_NULL, 1, partition_alone(options), Ref(Ptr{nxd_pp_t}(C_NULL)))
         rethrow()
     end
     for (name, list) in list_options(options)

@@ -174,3 +174,14 @@ end
         @test told isa NXDError && told.status === :invalid_argument && occursin("rank 1", told.message)
     end
 end
+
+@testset "bad options are told to all that count costs" begin
+    errors = two_ranks(seed = 3) do r, ctx
+        init_model_parallel!(ctx; tensor_parallel_size = 2)
+        llama, example = NXD.model(ctx, small_llama; device = :meta), Tensor(Int64, 16, 4; device = :meta)
+        bad = r == 1 ? (colour = 1,) : NamedTuple()
+        thrown(() -> Pipeline(llama, example, example; num_microbatches = 2, virtual_size = 2,
+                              loss_path = "loss", partition = :cost, bad...))
+    end
+    @test errors[2] isa ArgumentError && errors[1].status === :invalid_argument
+end

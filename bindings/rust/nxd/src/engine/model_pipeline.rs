@@ -82,7 +82,7 @@ pub struct ModelPipeline {
 
 impl ModelPipeline {
     /// Traces a model on examples of its inputs, cuts it, and keeps this rank's stages. Collective:
-    /// the pipeline-parallel group.
+    /// the pipeline-parallel group, and with [`Partition::COST`] the tensor-parallel one.
     pub fn create(
         model: &Module,
         inputs: &[Option<&Tensor>],
@@ -91,9 +91,13 @@ impl ModelPipeline {
         let OptionTexts { cuts, leaves, names, class, trace, loss_path } =
             OptionTexts::new(&options).map_err(|error| {
                 // The peers are in the call already, or about to be: one without an array of inputs fails
-                // on all ranks.
+                // on all ranks, those that would count costs with it too.
+                let raw = sys::nxd_pp_options_t {
+                    partition: options.partition,
+                    ..Default::default()
+                };
                 let mut none = null_mut();
-                unsafe { sys::nxd_pp_create(model.as_raw(), null(), 1, null(), &mut none) };
+                unsafe { sys::nxd_pp_create(model.as_raw(), null(), 1, &raw, &mut none) };
                 error
             })?;
         let mut raw = sys::nxd_pp_options_t {

@@ -1,6 +1,7 @@
 use crate::common::on_ranks;
 use crate::training::{ids, CONFIG};
 use nxd::model::{self, ModelOptions};
+use nxd::planner::Partition;
 use nxd::{
     AdamwOptions, Ddp, DdpOptions, Device, FinishOptions, ModelPipeline, Optimizer,
     ParallelOptions, PipelineOptions, Status,
@@ -110,6 +111,28 @@ fn first_values_of_ones_own() {
         assert_eq!(pipeline.losses().map_or(0, |losses| losses.len()), expected);
         let bad = PipelineOptions { num_microbatches: 3, ..Default::default() };
         assert!(ModelPipeline::create(&model, &inputs, bad).is_err());
+        ctx.finalize()
+    });
+}
+
+#[test]
+fn bad_options_are_told_to_all_that_count_costs() {
+    on_ranks(2, |ctx| {
+        let layout = ParallelOptions { tensor_parallel_size: 2, ..Default::default() };
+        ctx.init_model_parallel(&layout)?;
+        let options = ModelOptions { device: Device::META, ..Default::default() };
+        let model = model::from_config(&ctx, CONFIG, &options)?;
+        let ids = ids()?;
+        let options = PipelineOptions {
+            num_microbatches: 2,
+            virtual_size: 2,
+            partition: Partition::COST,
+            loss_path: Some(if ctx.rank()? == 1 { "lo\0ss" } else { "loss" }),
+            ..Default::default()
+        };
+        let inputs = [Some(&*ids), Some(&*ids)];
+        let none = ModelPipeline::create(&model, &inputs, options).map(drop).unwrap_err();
+        assert_eq!(none.status(), Status::INVALID_ARGUMENT, "{}", none);
         ctx.finalize()
     });
 }
