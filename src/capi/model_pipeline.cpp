@@ -132,7 +132,7 @@ void read_trace(ModulePipelineOptions& out, const nxd_pp_options_t& options, con
     for (const std::string& name : names) {
       check_argument(std::find(known.begin(), known.end(), name) != known.end(),
                      "input_names: ", root.class_name(), " has no input \"", name, "\"",
-                     suggestions(name, known));
+                     Suggestions(name, known));
     }
   }
   while (names.size() < n_inputs) names.push_back(text("input_", names.size()));

@@ -441,6 +441,26 @@ void test_bad_reads(void**) {
   nxd_serialization_destroy(nullptr);
 }
 
+// A name that is there is looked up; one that is not is compared around the diagonal alone.
+void test_long_name(void**) {
+  static const TempDir directory;
+  nxd_test_run_ranks(
+      1, 1,
+      [](nxd_context_t* ctx, int, int, void*) {
+        const std::string path = directory.path() + "/long", name(1 << 20, 'n');
+        Named named;
+        named.add(name.c_str(), zeros({3}, NXD_DTYPE_F32));
+        NXD_TEST_OK(save(nxd_save, ctx, path, named));
+        const File file = load(path);
+        NXD_TEST_CHECK(values(read(file, name.c_str())) == std::vector<double>(3));
+        Tensor absent;
+        NXD_TEST_REFUSED(nxd_serialization_create_tensor(file.get(), name.c_str() + 1,
+                                                         NXD_DEVICE_CPU, absent.out()),
+                         kArgument, "near names: nnn");
+      },
+      nullptr);
+}
+
 }  // namespace
 
 int main() {
@@ -448,7 +468,7 @@ int main() {
       cmocka_unit_test(test_memory),         cmocka_unit_test(test_one_rank),
       cmocka_unit_test(test_several_ranks),  cmocka_unit_test(test_full_disk),
       cmocka_unit_test(test_lost_rank),      cmocka_unit_test(test_bad_reads),
-      cmocka_unit_test(test_recorded_ranks),
+      cmocka_unit_test(test_recorded_ranks), cmocka_unit_test(test_long_name),
   };
   return cmocka_run_group_tests(tests, nullptr, nullptr);
 }

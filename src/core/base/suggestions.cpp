@@ -11,16 +11,18 @@ namespace {
 constexpr size_t kMostNames = 4;
 
 // Fewest insertions, deletions and replacements between two strings (Levenshtein 1966), or more
-// than limit as soon as that is certain.
+// than limit as soon as that is certain. Prefixes whose lengths differ by more than the limit are
+// further apart than it: only places around the diagonal are computed (Ukkonen 1985).
 size_t edit_distance(std::string_view a, std::string_view b, size_t limit) {
   if (std::max(a.size(), b.size()) - std::min(a.size(), b.size()) > limit) return limit + 1;
   std::vector<size_t> row(b.size() + 1);
   std::iota(row.begin(), row.end(), size_t{0});
   for (size_t i = 1; i <= a.size(); ++i) {
-    size_t diagonal = row[0];
-    row[0] = i;
-    size_t least = i;
-    for (size_t j = 1; j <= b.size(); ++j) {
+    const size_t first = i > limit ? i - limit : 1, last = std::min(i + limit, b.size());
+    size_t diagonal = row[first - 1];
+    row[first - 1] = first == 1 ? i : limit + 1;
+    size_t least = row[first - 1];
+    for (size_t j = first; j <= last; ++j) {
       const size_t replaced = diagonal + (a[i - 1] == b[j - 1] ? 0 : 1);
       diagonal = row[j];
       row[j] = std::min({replaced, row[j] + 1, row[j - 1] + 1});
@@ -56,6 +58,10 @@ std::string suggestions(std::string_view wanted, const std::vector<std::string>&
     out += name;
   }
   return out;
+}
+
+std::ostream& operator<<(std::ostream& out, const Suggestions& near) {
+  return out << suggestions(near.wanted_, near.known_);
 }
 
 }  // namespace nxd

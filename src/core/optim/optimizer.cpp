@@ -91,7 +91,7 @@ int Optimizer::add_group(const std::vector<std::string>& patterns) {
     check_argument(!of_model || std::any_of(of_model->begin(), of_model->end(), matches),
                    "patterns[", p, "]: \"", patterns[p], "\" matches none of ",
                    of_model ? of_model->size() : 0, " parameters",
-                   suggestions(patterns[p], of_model ? *of_model : names));
+                   Suggestions(patterns[p], of_model ? *of_model : names));
   }
   settings_.group_of = std::move(taken);
   settings_.groups.push_back(Hyperparameters(settings_.groups.front()));

@@ -239,14 +239,14 @@ void check_names(const SafetensorsReader& reader, const std::string& path,
   const std::set<std::string> known(stored.begin(), stored.end());
   for (const std::string& name : own) {
     check_argument(known.count(name) == 1, path, ": no state of parameter ", name,
-                   suggestions(name, stored));
+                   Suggestions(name, stored));
   }
   const std::optional<std::vector<std::string>> of_model = source.names_of_model();
   if (!of_model) return;
   const std::set<std::string> expected(of_model->begin(), of_model->end());
   for (const std::string& name : stored) {
     check_argument(expected.count(name) != 0, path, ": the state of ", printable(name),
-                   " belongs to no parameter", suggestions(name, *of_model));
+                   " belongs to no parameter", Suggestions(name, *of_model));
   }
 }
 

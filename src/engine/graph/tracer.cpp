@@ -154,7 +154,7 @@ void Tracer::check_leaves(const std::vector<std::string>& leaves,
                           const std::vector<std::string>& known, const char* what) const {
   for (const std::string& leaf : leaves) {
     check_argument(has(known, leaf), "leaf \"", leaf, "\": ", root_->class_name(),
-                   " has no module of this ", what, suggestions(leaf, known));
+                   " has no module of this ", what, Suggestions(leaf, known));
   }
 }
 

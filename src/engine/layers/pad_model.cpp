@@ -69,7 +69,7 @@ class PadPlan {
     for (const std::string& name : wrapped_) {
       check_argument(known.count(name) != 0, "wrapped_classes: ", root.class_name(),
                      " has no module of class \"", name, "\"",
-                     suggestions(name, {known.begin(), known.end()}));
+                     Suggestions(name, {known.begin(), known.end()}));
     }
   }
 

@@ -92,15 +92,16 @@ std::shared_ptr<Module> find_module(const std::shared_ptr<Module>& root, const s
   while (!path.empty() && begin <= path.size()) {
     const size_t dot = std::min(path.find('.', begin), path.size());
     const std::string name = path.substr(begin, dot - begin);
-    std::shared_ptr<Module> next;
-    std::vector<std::string> known;
-    for (const auto& [child_name, child] : module->children()) {
-      if (child_name == name) next = child;
-      known.push_back(child_name);
+    const auto& children = module->children();
+    const auto next = std::find_if(children.begin(), children.end(),
+                                   [&](const auto& child) { return child.first == name; });
+    if (next == children.end()) {
+      std::vector<std::string> known;
+      for (const auto& child : children) known.push_back(child.first);
+      fail(NXD_ERROR_INVALID_ARGUMENT, "path: ", module->class_name(), " has no child \"", name,
+           "\" (of \"", path, "\")", suggestions(name, known));
     }
-    check_argument(next != nullptr, "path: ", module->class_name(), " has no child \"", name,
-                   "\" (of \"", path, "\")", suggestions(name, known));
-    module = next;
+    module = next->second;
     begin = dot + 1;
   }
   return module;

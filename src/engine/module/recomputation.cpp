@@ -448,7 +448,7 @@ std::vector<Module*> modules_named(Module& root, const std::string& name) {
   std::sort(known.begin(), known.end());
   known.erase(std::unique(known.begin(), known.end()), known.end());
   check_argument(!name.empty() && !found.empty(), "names: ", root.class_name(),
-                 " has no module of the path or class \"", name, "\"", suggestions(name, known));
+                 " has no module of the path or class \"", name, "\"", Suggestions(name, known));
   return found;
 }
 

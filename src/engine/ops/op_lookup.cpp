@@ -47,7 +47,7 @@ c10::OperatorHandle find_operator(std::string_view name, std::string_view overlo
     return *dispatcher.findSchema({full_name, overloads[0]});
   }
   check_argument(!overloads.empty(), "name: no operator ", full_name,
-                 suggestions(full_name, all_names));
+                 Suggestions(full_name, all_names));
   check_argument(!overload.empty(), "overload: ", full_name,
                  " has none without a name; expected one of ", listed(overloads));
   fail(NXD_ERROR_INVALID_ARGUMENT, "overload: ", full_name, " has no overload ", overload,

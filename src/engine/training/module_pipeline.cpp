@@ -482,7 +482,7 @@ Module::Tensors ModulePipeline::by_name(const std::vector<std::string>& names,
   for (size_t i = 0; i < names.size(); ++i) {
     const auto place = std::find(known.begin(), known.end(), names[i]);
     check_argument(place != known.end(), "names[", i, "]: ", root_->class_name(),
-                   " has no input \"", names[i], "\"", suggestions(names[i], known));
+                   " has no input \"", names[i], "\"", Suggestions(names[i], known));
     check_argument(seen.insert(names[i]).second, "names[", i, "]: expected each name once, got \"",
                    names[i], "\" twice");
     inputs[static_cast<size_t>(place - known.begin())] = given[i];

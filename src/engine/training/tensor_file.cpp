@@ -146,7 +146,7 @@ at::Tensor TensorFile::read(const std::string& name, nxd_device_t device) const 
   check_argument(device == NXD_DEVICE_CPU || device == NXD_DEVICE_XLA,
                  "device: expected NXD_DEVICE_CPU or NXD_DEVICE_XLA, got ", device);
   check_argument(reader_.contains(name), "name: no tensor \"", printable(name), "\"",
-                 suggestions(name, names_));
+                 Suggestions(name, names_));
   const at::NoGradGuard no_grad;
   const StoredTensor& stored = reader_.tensor(name);
   if (stored.dtype == NXD_DTYPE_INVALID) {
