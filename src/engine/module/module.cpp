@@ -3,6 +3,7 @@
 #include <ATen/core/grad_mode.h>
 
 #include <algorithm>
+#include <atomic>
 #include <iterator>
 
 #include "core/base/suggestions.h"
@@ -14,6 +15,12 @@
 #include "engine/tensor/call_tracer.h"
 
 namespace nxd {
+namespace {
+
+// How often any tree has got a child or a parameter, or another parameter in one's place.
+std::atomic<uint64_t> changes_of_trees{1};
+
+}  // namespace
 
 std::string join_path(const std::string& path, const std::string& name) {
   return path.empty() ? name : path + "." + name;
@@ -112,6 +119,7 @@ void Module::add_child(const std::string& name, std::shared_ptr<Module> child) {
   check_argument(!contains(*child, this), "child: adding \"", name,
                  "\" would make the module its own descendant");
   children_.emplace_back(name, std::move(child));
+  ++changes_of_trees;
 }
 
 Parameter& Module::add_parameter(const std::string& name, std::shared_ptr<Parameter> parameter) {
@@ -122,6 +130,7 @@ Parameter& Module::add_parameter(const std::string& name, std::shared_ptr<Parame
     }
   }
   parameters_.emplace_back(name, std::move(parameter));
+  ++changes_of_trees;
   return *parameters_.back().second;
 }
 
@@ -136,6 +145,7 @@ std::shared_ptr<void> Module::alias_parameter(const std::string& name,
     replaced->second = before->attachment().take();
   }
   std::find_if(parameters_.begin(), parameters_.end(), is_named)->second = std::move(owner);
+  ++changes_of_trees;
   return replaced->second;
 }
 
@@ -161,7 +171,10 @@ at::Tensor Module::parameter_value(std::string_view name) const {
   return {};
 }
 
+// Callers go through the list by index: only after a change is it made anew.
 const std::vector<NamedParameter>& Module::tree_parameters() {
+  const uint64_t changes = changes_of_trees;
+  if (tree_parameters_as_of_ == changes) return tree_parameters_;
   std::vector<NamedParameter> fresh = named_parameters(*this);
   const auto same = [](const NamedParameter& a, const NamedParameter& b) {
     return a.name == b.name && a.parameter == b.parameter;
@@ -170,6 +183,7 @@ const std::vector<NamedParameter>& Module::tree_parameters() {
                   same)) {
     tree_parameters_ = std::move(fresh);
   }
+  tree_parameters_as_of_ = changes;
   return tree_parameters_;
 }
 

@@ -2,6 +2,7 @@
 
 #include <ATen/core/Tensor.h>
 
+#include <atomic>
 #include <bit>
 #include <cstdint>
 #include <memory>
@@ -161,6 +162,8 @@ class Module : public std::enable_shared_from_this<Module> {
   Named<std::shared_ptr<void>> replaced_;  // attachments of those that others stand for
   Attachment attachment_;
   std::vector<NamedParameter> tree_parameters_;
+  // The last change of any tree that they show. Threads may list one module.
+  std::atomic<uint64_t> tree_parameters_as_of_ = 0;
 };
 
 // A layer's initial name joined with a member's.
