@@ -79,6 +79,12 @@ static void creation(void** state) {
   assert_null(out);
   BAD(nxd_tensor_from_data(kData, 7, kTwo, 1, NXD_DTYPE_F32, &out), "expected 8 bytes");
   BAD(nxd_tensor_from_data(kData, 9, kTwo, 1, NXD_DTYPE_F32, &out), "expected 8 bytes");
+  // Sizes that no memory has are compared before any is taken.
+  const int64_t most[] = {INT64_MAX}, terabytes[] = {(int64_t)1 << 40};
+  BAD(nxd_tensor_from_data(kData, 1, most, 1, NXD_DTYPE_U8, &out),
+      "expected 9223372036854775807 bytes");
+  BAD(nxd_tensor_from_data(kData, 4, terabytes, 1, NXD_DTYPE_F32, &out),
+      "expected 4398046511104 bytes");
   BAD(nxd_tensor_from_data(kData, 8, NULL, 1, NXD_DTYPE_F32, &out), "shape");
   BAD(nxd_tensor_from_data(kData, 8, kTwo, 1, -7, &out), "dtype");
   BAD(nxd_tensor_from_data(kData, 8, kTwo, 1, NXD_DTYPE_F32, NULL), "out_tensor");

@@ -13,11 +13,14 @@
 namespace nxd {
 namespace {
 
-void check_bytes(const char* name, const at::Tensor& tensor, size_t bytes) {
-  const auto count = static_cast<size_t>(tensor.numel());
-  const size_t expected = count * tensor.element_size();
+void check_bytes(const char* name, size_t count, size_t element, size_t bytes) {
+  const size_t expected = count * element;
   check_argument(bytes == expected, name, ": expected ", expected, " bytes for ", count,
-                 " elements of ", tensor.element_size(), " bytes, got ", bytes);
+                 " elements of ", element, " bytes, got ", bytes);
+}
+
+void check_bytes(const char* name, const at::Tensor& tensor, size_t bytes) {
+  check_bytes(name, static_cast<size_t>(tensor.numel()), tensor.element_size(), bytes);
 }
 
 }  // namespace
@@ -47,7 +50,10 @@ at::Tensor create_zeros(const int64_t* shape, int32_t ndim, nxd_dtype_t dtype,
 at::Tensor create_from_data(const void* data, size_t bytes, const int64_t* shape, int32_t ndim,
                             nxd_dtype_t dtype) {
   const at::ScalarType type = to_scalar_type(dtype);
-  const std::vector<int64_t> sizes = checked_shape(shape, ndim, c10::elementSize(type));
+  const size_t element = c10::elementSize(type);
+  const std::vector<int64_t> sizes = checked_shape(shape, ndim, element);
+  // Before memory is taken, of which a wrong shape may want any amount.
+  check_bytes("bytes", static_cast<size_t>(*element_count(sizes, INT64_MAX)), element, bytes);
   return host_values([&] {
     at::Tensor out = at::empty(sizes, at::TensorOptions().dtype(type).device(at::kCPU));
     copy_from_host(out, data, bytes);
