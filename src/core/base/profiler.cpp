@@ -19,6 +19,8 @@ struct alignas(64) Counter {
 std::array<Counter, profiler::kPhases> counters;
 thread_local bool inside = false;
 thread_local nxd_phase_t outermost = NXD_PHASE_INVALID;
+thread_local bool waits = false;         // in the outermost phase
+thread_local uint64_t phases_ended = 0;  // tells it from others of its kind
 
 int64_t now() {
   return std::chrono::duration_cast<std::chrono::nanoseconds>(
@@ -82,15 +84,21 @@ void PhaseScope::end() noexcept {
   c.nanoseconds.fetch_add(now() - start_, std::memory_order_relaxed);
   c.operations.fetch_add(static_cast<uint64_t>(operations_), std::memory_order_relaxed);
   c.calls.fetch_add(1, std::memory_order_relaxed);
-  inside = false;
+  inside = waits = false;
   outermost = NXD_PHASE_INVALID;
+  ++phases_ended;
 }
 
 void WaitScope::begin() noexcept {
-  if (outermost != NXD_PHASE_INVALID) start_ = now();
+  if (outermost == NXD_PHASE_INVALID || waits) return;
+  waits = true;
+  phases_before_ = phases_ended;
+  start_ = now();
 }
 
 void WaitScope::end() noexcept {
+  if (phases_ended != phases_before_) return;
+  waits = false;
   counter(outermost).waiting.fetch_add(now() - start_, std::memory_order_relaxed);
 }
 

@@ -55,7 +55,8 @@ class PhaseScope {
   int64_t start_ = 0;  // nanoseconds
 };
 
-// Not within another one.
+// Counts with the phase that is open when it begins, and not within another one of that phase. The
+// phase may be of a call on another fiber of this thread, and end first: then it counts nothing.
 class WaitScope {
  public:
   WaitScope() noexcept {
@@ -71,7 +72,8 @@ class WaitScope {
   void begin() noexcept;
   void end() noexcept;
 
-  int64_t start_ = 0;  // nanoseconds; 0: counts nothing
+  uint64_t phases_before_ = 0;  // that had ended on this thread
+  int64_t start_ = 0;           // nanoseconds; 0: counts nothing
 };
 
 }  // namespace nxd

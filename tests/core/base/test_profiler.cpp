@@ -1,5 +1,6 @@
 #include <atomic>
 #include <chrono>
+#include <memory>
 #include <string>
 #include <thread>
 #include <vector>
@@ -122,6 +123,38 @@ void teams_count_once(void**) {
   assert_int_equal(read(NXD_PHASE_ELEMENTWISE).calls, 1);
 }
 
+// As of fibers, whose calls on one thread end in any order: a wait belongs to the phase that was
+// open at its beginning, and goes with it.
+void a_wait_outlasts_its_phase(void**) {
+  for (const nxd_phase_t next : {NXD_PHASE_COMMUNICATION, NXD_PHASE_ATTENTION, NXD_PHASE_INVALID}) {
+    assert_int_equal(nxd_profile_start(), NXD_OK);
+    auto phase = std::make_unique<PhaseScope>(NXD_PHASE_COMMUNICATION);
+    auto wait = std::make_unique<WaitScope>();
+    std::this_thread::sleep_for(std::chrono::milliseconds(1));
+    phase.reset();
+    if (next != NXD_PHASE_INVALID) phase = std::make_unique<PhaseScope>(next);
+    wait.reset();
+    phase.reset();
+    assert_int_equal(nxd_profile_stop(), NXD_OK);
+    assert_true(read(NXD_PHASE_COMMUNICATION).waiting_seconds == 0);
+    assert_true(read(NXD_PHASE_ATTENTION).waiting_seconds == 0);
+  }
+}
+
+void waits_of_one_phase_count_once(void**) {
+  assert_int_equal(nxd_profile_start(), NXD_OK);
+  {
+    const PhaseScope phase(NXD_PHASE_COMMUNICATION);
+    for (int i = 0; i < 2; ++i) {
+      const WaitScope wait, of_another_fiber;
+      std::this_thread::sleep_for(std::chrono::milliseconds(2));
+    }
+  }
+  assert_int_equal(nxd_profile_stop(), NXD_OK);
+  const nxd_phase_stats_t stats = read(NXD_PHASE_COMMUNICATION);
+  assert_true(stats.waiting_seconds >= 4e-3 && stats.waiting_seconds <= stats.seconds);
+}
+
 // Whatever carries a call, and whichever thread runs it.
 void collectives(nxd_context_t* ctx, int, int, void*) {
   nxd_group_t* world = nullptr;
@@ -210,6 +243,8 @@ int main() {
       cmocka_unit_test(products_are_told_apart),
       cmocka_unit_test(outermost_scope_counts),
       cmocka_unit_test(teams_count_once),
+      cmocka_unit_test(a_wait_outlasts_its_phase),
+      cmocka_unit_test(waits_of_one_phase_count_once),
       cmocka_unit_test(losses_and_updates_are_told),
       cmocka_unit_test(communication_is_counted),
       cmocka_unit_test(waits_are_told),
