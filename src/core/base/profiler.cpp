@@ -1,7 +1,5 @@
 #include "core/base/profiler.h"
 
-#include <omp.h>
-
 #include <array>
 #include <chrono>
 
@@ -70,7 +68,7 @@ const char* profiler::name(nxd_phase_t phase) noexcept {
 }
 
 void PhaseScope::begin(nxd_phase_t phase, double operations) noexcept {
-  if (inside || omp_in_parallel()) return;
+  if (inside) return;
   inside = counts_ = true;
   phase_ = outermost = phase;
   operations_ = operations;

@@ -9,8 +9,8 @@ namespace nxd {
 
 // The time of the process by phase. Kernels and group calls open a PhaseScope for themselves; the
 // outermost scope of a thread counts, and scopes inside of it are part of it.
-// Threads of an OpenMP team do not count: the thread that called the team does. A WaitScope within
-// says which part of the phase was a wait for other ranks.
+// Threads of a team of the library's do not count: the thread that called the team does. A
+// WaitScope within says which part of the phase was a wait for other ranks.
 namespace profiler {
 
 inline constexpr int kPhases = NXD_PHASE_COMMUNICATION + 1;

@@ -115,12 +115,23 @@ void outermost_scope_counts(void**) {
 void teams_count_once(void**) {
   std::vector<float> x(1 << 20);
   assert_int_equal(nxd_profile_start(), NXD_OK);
-#pragma omp parallel num_threads(2)
-  { kernels::scale(NXD_DTYPE_F32, 16, x.data(), 1.0, x.data()); }
-  assert_int_equal(read(NXD_PHASE_ELEMENTWISE).calls, 0);
   kernels::scale(NXD_DTYPE_F32, 1 << 20, x.data(), 1.0, x.data());
   assert_int_equal(nxd_profile_stop(), NXD_OK);
   assert_int_equal(read(NXD_PHASE_ELEMENTWISE).calls, 1);
+}
+
+// Each thread of a parallel region of the program's calls for itself.
+void threads_of_a_region_count(void**) {
+  std::atomic<uint64_t> threads{0};
+  assert_int_equal(nxd_profile_start(), NXD_OK);
+#pragma omp parallel num_threads(2)
+  {
+    float x[16] = {};
+    kernels::scale(NXD_DTYPE_F32, 16, x, 1.0, x);
+    ++threads;
+  }
+  assert_int_equal(nxd_profile_stop(), NXD_OK);
+  assert_int_equal(read(NXD_PHASE_ELEMENTWISE).calls, threads.load());
 }
 
 // As of fibers, whose calls on one thread end in any order: a wait belongs to the phase that was
@@ -243,6 +254,7 @@ int main() {
       cmocka_unit_test(products_are_told_apart),
       cmocka_unit_test(outermost_scope_counts),
       cmocka_unit_test(teams_count_once),
+      cmocka_unit_test(threads_of_a_region_count),
       cmocka_unit_test(a_wait_outlasts_its_phase),
       cmocka_unit_test(waits_of_one_phase_count_once),
       cmocka_unit_test(losses_and_updates_are_told),
