@@ -352,23 +352,32 @@ void a_lost_peer_ends_the_wait(void**) {
   });
 }
 
-void an_interrupt_ends_the_wait(void**) {
+void interrupted_in(bool with_closure) {
   std::atomic<bool> has_ended{false};
+  Calls calls;
   run_ranks(2, 2, 60000, [&](nxd_context_t* ctx, int rank) {
     const Session session(ctx, 2, false);
     const Tensor loss = session.pass(0);
     if (rank == 1) {
       has_ended.wait(false);
     } else {
+      if (with_closure) NXD_TEST_OK(nxd_add_step_closure_async(run_closure, &calls, nullptr));
       NXD_TEST_OK(nxd_mark_step(0));
       gives_up = true;
       double value = 0;
+      if (with_closure) NXD_TEST_OK(nxd_wait_step_closures());
       NXD_TEST_CHECK(nxd_tensor_get_item(loss.get(), &value) == NXD_ERROR_USER);
       has_ended = true;
       has_ended.notify_all();
     }
   });
+  NXD_TEST_CHECK(calls.count == 0);
 }
+
+void an_interrupt_ends_the_wait(void**) { interrupted_in(false); }
+
+// The closure waits for the step, which fails: it is dropped.
+void an_interrupt_ends_the_wait_for_closures(void**) { interrupted_in(true); }
 
 // The interrupt callback is asked in a collective of the step: its values are not there before its
 // end, nor can it be ended within itself.
@@ -411,6 +420,7 @@ int main() {
       cmocka_unit_test(ends_with_a_step),
       cmocka_unit_test(a_lost_peer_ends_the_wait),
       cmocka_unit_test(an_interrupt_ends_the_wait),
+      cmocka_unit_test(an_interrupt_ends_the_wait_for_closures),
       cmocka_unit_test(a_callback_cannot_read),
   };
   return cmocka_run_group_tests(tests, nullptr, nullptr);

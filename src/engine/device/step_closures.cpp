@@ -38,6 +38,7 @@ void add_step_closure_async(StepClosure closure) {
 void wait_step_closures() {
   ClosureThread* const other = other_thread().existing();
   if (!other) return;
+  wait_for_step();  // which they wait for too, and whose calls may need this thread
   other->wait();
   if (const std::optional<Error> failure = other->take_failure()) throw Error(*failure);
 }
