@@ -1,8 +1,8 @@
 #include "core/base/device_variables.h"
 
-#include <mutex>
-#include <set>
-#include <string>
+#include <array>
+#include <atomic>
+#include <iterator>
 
 #include "core/base/environment.h"
 #include "core/base/log.h"
@@ -101,13 +101,13 @@ bool has_effect(VariableUse use, DeviceBackend backend) {
 
 std::span<const DeviceVariable> device_variables() { return kDeviceVariables; }
 
+// No lock: a log callback may come here again, and a child that is forked meanwhile comes here too.
 void warn_of_device_variables(DeviceBackend backend) {
-  static std::mutex mutex;
-  static auto* warned = new std::set<std::string>;
-  const std::lock_guard<std::mutex> lock(mutex);
-  for (const DeviceVariable& variable : kDeviceVariables) {
+  static std::array<std::atomic<bool>, std::size(kDeviceVariables)> warned;
+  for (size_t i = 0; i < warned.size(); ++i) {
+    const DeviceVariable& variable = kDeviceVariables[i];
     const bool is_idle = !has_effect(variable.use, backend) && env::get(variable.name);
-    if (!is_idle || !warned->insert(variable.name).second) continue;
+    if (!is_idle || warned[i].exchange(true)) continue;
     log(NXD_LOG_WARN, "environment variable ", variable.name, " has no effect: ", variable.note);
   }
 }

@@ -20,10 +20,12 @@ using nxd::DeviceBackend;
 using nxd::VariableUse;
 
 std::vector<std::string> lines;
+DeviceBackend asked_for;
 
 // The variables that the warnings since the last call name.
 std::set<std::string> warned(DeviceBackend backend) {
   lines.clear();
+  asked_for = backend;
   nxd::warn_of_device_variables(backend);
   std::set<std::string> names;
   for (const std::string& line : lines) {
@@ -40,6 +42,8 @@ void warns_once_by_name(void**) {
   nxd::set_log_callback(
       [](nxd_log_level_t level, const char* line, void*) {
         if (level == NXD_LOG_WARN) lines.push_back(line);
+        // As where the callback makes a context.
+        nxd::warn_of_device_variables(asked_for);
       },
       nullptr, nullptr);
   std::set<std::string> without_effect, of_neuron, of_neuron_alone;
