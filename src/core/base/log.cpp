@@ -1,5 +1,7 @@
 #include "core/base/log.h"
 
+#include <pthread.h>
+
 #include <atomic>
 #include <csignal>
 #include <cstdint>
@@ -47,6 +49,14 @@ State& state() noexcept {
   alignas(State) static char place[sizeof(State)];
   static State* const s = new (place) State;
   return *s;
+}
+
+// Another thread may hold the mutex when the process forks; the child logs too. Before handlers of
+// other files: those of a fork's beginning run last first, and threads that end in them may log.
+// Without memory for it, a child may wait for the mutex for ever.
+__attribute__((constructor(200))) void watch_forks() noexcept {
+  static_cast<void>(pthread_atfork([] { state().mutex.lock(); }, [] { state().mutex.unlock(); },
+                                   [] { state().mutex.unlock(); }));
 }
 
 const char* level_name(nxd_log_level_t level) {
