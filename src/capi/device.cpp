@@ -4,6 +4,7 @@
 #include "capi/options.h"
 #include "capi/output_struct.h"
 #include "capi/user_data.h"
+#include "core/base/callback_thread.h"
 #include "core/base/last_error.h"
 #include "engine/device/device_metrics.h"
 #include "engine/device/graph_text.h"
@@ -50,7 +51,7 @@ class CallbackBatches final : public BatchSource {
   std::optional<Tensors> read() override {
     OwnedHandles out(width_);
     int32_t end = 0;
-    user_->signals.apply();
+    const ProgramsCallback programs(user_->signals);
     CallbackWatch().run([&] { return read_(out.data(), out.size(), &end, user_->data); },
                         kReadBatch);
     const size_t filled = out.filled(), expected = flag(end, "out_end") ? 0 : width_;
@@ -79,7 +80,7 @@ class CallbackBatches final : public BatchSource {
 StepClosure checked_closure(nxd_step_closure_fn closure, const std::shared_ptr<UserData>& user) {
   check_argument(closure != nullptr, "closure: expected a function, got NULL");
   return [closure, user] {
-    user->signals.apply();
+    const ProgramsCallback programs(user->signals);
     CallbackWatch().run([&] { return closure(user->data); }, "step closure");
   };
 }

@@ -1,6 +1,7 @@
 // nxd/work.h: asynchronous calls and their works. Arguments other than handles are checked by the
 // group, which must tell its peers.
 #include "capi/handles.h"
+#include "core/base/callback_thread.h"
 #include "core/base/last_error.h"
 
 using namespace nxd;
@@ -115,7 +116,7 @@ nxd_status_t nxd_work_set_callback(nxd_work_t* work, nxd_work_callback_t callbac
     check_argument(callback, "callback: expected a function, got NULL");
     const auto kept = shared(work);
     kept->set_callback([callback, user_data, signals = CallbackSignals()](nxd_status_t status) {
-      signals.apply();
+      const ProgramsCallback programs(signals);
       const CallersFloatEnvironment environment;
       callback(user_data, status);
     });

@@ -76,6 +76,8 @@ static void* run_rank(void* arg) {
   return NULL;
 }
 
+static nxd_store_t* used; /* by a work's callback */
+
 /* The last of them is on a host of its own where hosts are given. */
 static void run_on(const char* host, const char* last_host, int size,
                    void (*fn)(nxd_context_t*, int, int)) {
@@ -85,6 +87,7 @@ static void run_on(const char* host, const char* last_host, int size,
   const nxd_store_callbacks_t callbacks = {
       .struct_size = sizeof callbacks, .user_data = local, .set = set, .get = get, .add = add};
   assert_int_equal(nxd_store_create_callbacks(&callbacks, &store), NXD_OK);
+  used = store;
   rank_t ranks[kMost];
   pthread_t threads[kMost];
   for (int rank = 0; rank < size; ++rank) {
@@ -101,6 +104,33 @@ static void run(int size, void (*fn)(nxd_context_t*, int, int)) { run_on(NULL, N
 
 /* All ranks have come as far as their test says. */
 static pthread_barrier_t all_have;
+
+static atomic_int uses;
+
+static void use_the_store(void* unused, nxd_status_t status) {
+  (void)unused;
+  NXD_TEST_OK(status);
+  if (NXD_TEST_OK(INSIDE(nxd_store_set(used, "done", "1", 1)))) atomic_fetch_add(&uses, 1);
+}
+
+/* No other thread is inside a call then. */
+static void in_a_callback(nxd_context_t* ctx, int rank, int size) {
+  (void)size;
+  nxd_group_t* world = NULL;
+  nxd_work_t* work = NULL;
+  int32_t value = 0;
+  NXD_TEST_OK(nxd_context_get_world_group(ctx, &world));
+  if (rank == 0) {
+    NXD_TEST_OK(nxd_receive_async(world, &value, 1, NXD_DTYPE_I32, 1, 0, &work));
+    NXD_TEST_OK(nxd_work_set_callback(work, use_the_store, NULL));
+  }
+  pthread_barrier_wait(&all_have);
+  if (rank == 1) NXD_TEST_OK(INSIDE(nxd_send(world, &value, 1, NXD_DTYPE_I32, 0, 0)));
+  for (int i = 0; i < 5000 && atomic_load(&uses) == 0; ++i) usleep(1000);
+  NXD_TEST_CHECK(atomic_load(&uses) == 1);
+  pthread_barrier_wait(&all_have);
+  nxd_work_destroy(work);
+}
 
 /* The group's connections are made by its first work. */
 static nxd_work_t* start_first(nxd_context_t* ctx, int32_t* value) {
@@ -280,11 +310,18 @@ static void test_nobody(void** state) {
   pthread_barrier_destroy(&all_have);
 }
 
+static void test_in_a_callback(void** state) {
+  (void)state;
+  assert_int_equal(pthread_barrier_init(&all_have, NULL, 2), 0);
+  run(2, in_a_callback);
+  pthread_barrier_destroy(&all_have);
+}
+
 int main(void) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(test_waiting),   cmocka_unit_test(test_testing),
       cmocka_unit_test(test_naming),    cmocka_unit_test(test_other_calls),
       cmocka_unit_test(test_a_message), cmocka_unit_test(test_failing),
-      cmocka_unit_test(test_nobody)};
+      cmocka_unit_test(test_nobody),    cmocka_unit_test(test_in_a_callback)};
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

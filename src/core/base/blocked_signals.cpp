@@ -6,8 +6,6 @@
 #include <ctime>
 #include <initializer_list>
 
-#include "core/base/callback_thread.h"
-
 namespace nxd {
 
 BlockedSignals::BlockedSignals() {
@@ -29,7 +27,6 @@ CallbackSignals::CallbackSignals() noexcept {
 }
 
 void CallbackSignals::apply() const noexcept {
-  if (!InternalThread::is_current()) return;
   pthread_sigmask(SIG_SETMASK, reinterpret_cast<const sigset_t*>(blocked_), nullptr);
 }
 

@@ -22,8 +22,8 @@ class BlockedSignals {
 class CallbackSignals {
  public:
   CallbackSignals() noexcept;
-  // For a thread that is to run the callback: one of the library's has these signals blocked alone
-  // from then on, as a thread has that the program starts. Does nothing on the program's.
+  // For a thread of the library's that is to run the callback: it has these signals blocked alone
+  // from then on, as a thread has that the program starts.
   void apply() const noexcept;
 
  private:
