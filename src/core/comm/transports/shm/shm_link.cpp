@@ -7,7 +7,7 @@
 namespace nxd {
 namespace {
 
-constexpr int kSleepMs = 20;
+constexpr int kSleepMs = ShmLink::kBeat.count();
 constexpr char kNone[] = " none";  // in place of an address
 
 }  // namespace
@@ -183,6 +183,11 @@ void ShmLink::wait(int peer, SharedCounter& counter, uint32_t target) {
     looked = Deadline::Clock::now();
   }
   monitor_->wait_ended();
+}
+
+void ShmLink::poll(int peer, const SharedCounter& counter, uint32_t target) {
+  check_alive(peer, counter, target);
+  monitor_->poll(world_rank(peer));
 }
 
 // A peer's last word may have come before it went.

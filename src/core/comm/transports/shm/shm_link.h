@@ -52,6 +52,10 @@ class ShmLink {
   }
   // A wait for a peer's counter, with an end when the peer has come to one.
   void wait(int peer, SharedCounter& counter, uint32_t target);
+  // For a wait of another kind for the same: a look that fails when there is no use in waiting on.
+  // To be repeated with each beat; GroupMonitor::wait_ended follows the last.
+  void poll(int peer, const SharedCounter& counter, uint32_t target);
+  static constexpr std::chrono::milliseconds kBeat{20};
 
   // True if there is a core for each rank that waits.
   bool may_spin() const { return host_->may_spin; }

@@ -26,10 +26,9 @@ size_t parts_of(size_t bytes, const ShmMessageDescriptor& message) {
 }  // namespace
 
 ShmMessages::ShmMessages(ShmLink& link)
-    : link_(link),
-      monitor_(link.monitor()),
-      outboxes_(static_cast<size_t>(link.size())),
-      inboxes_(static_cast<size_t>(link.size())) {}
+    : link_(link), monitor_(link.monitor()), outboxes_(static_cast<size_t>(link.size())) {
+  for (int from = 0; from < link.size(); ++from) inboxes_.emplace_back(link, from);
+}
 
 // Messages of a group that failed may still have peers at its staging buffers.
 ShmMessages::~ShmMessages() {
@@ -142,36 +141,10 @@ void ShmMessages::post(const ShmMessageDescriptor& message, int to) {
   }
 }
 
-// A thread that looks takes out all messages, also those that other threads wait for.
-ShmMessageDescriptor ShmMessages::await(int from, int tag) {
-  ShmChannel& channel = link_.segment().channel(from, link_.rank());
-  Inbox& inbox = inboxes_[static_cast<size_t>(from)];
-  for (;;) {
-    uint32_t seen;
-    {
-      const std::lock_guard<std::mutex> lock(inbox.mutex);
-      while (channel.posted.has_reached(inbox.taken + 1)) {
-        const ShmMessageDescriptor& next = channel.messages[inbox.taken % ShmChannel::kMessages];
-        inbox.messages[next.tag].push_back(next);
-        channel.taken.advance_to(++inbox.taken);
-      }
-      const auto waiting = inbox.messages.find(tag);
-      if (waiting != inbox.messages.end() && !waiting->second.empty()) {
-        const ShmMessageDescriptor message = waiting->second.front();
-        waiting->second.pop_front();
-        if (waiting->second.empty()) inbox.messages.erase(waiting);
-        return message;
-      }
-      seen = inbox.taken;
-    }
-    link_.wait(from, channel.posted, seen + 1);
-  }
-}
-
 void ShmMessages::receive(const ShmMessageDescriptor& own, void* buffer, int from) {
   const ShmMessageDescriptor message = [&] {
     const WaitScope wait;
-    return await(from, own.tag);
+    return inboxes_[static_cast<size_t>(from)].await(own.tag);
   }();
   link_.check_present(from);  // a sender that waits no more has taken its buffer back
   auto& staging = *reinterpret_cast<ShmStagingBuffer*>(link_.address(from, message.staging));

@@ -1,12 +1,12 @@
 #pragma once
 
 #include <deque>
-#include <map>
 #include <mutex>
 #include <vector>
 
 #include "core/comm/call.h"
 #include "core/comm/memory/shared_writer.h"
+#include "core/comm/transports/shm/shm_inbox.h"
 #include "core/comm/transports/shm/shm_link.h"
 
 namespace nxd {
@@ -29,15 +29,10 @@ class ShmMessages {
     uint32_t base = 0;
     SharedWriter writer;
   };
-  // State of the messages to one rank, and from one.
+  // State of the messages to one rank.
   struct Outbox {
     std::mutex mutex;
     uint32_t posted = 0;
-  };
-  struct Inbox {
-    std::mutex mutex;
-    uint32_t taken = 0;
-    std::map<int, std::deque<ShmMessageDescriptor>> messages;  // by tag: taken out of the channel
   };
   // Either side's part in a message.
   ShmMessageDescriptor describe(const Call& call) const;
@@ -46,7 +41,6 @@ class ShmMessages {
   void send(const ShmMessageDescriptor& given, const void* buffer, int to);
   void post(const ShmMessageDescriptor& message, int to);
   void receive(const ShmMessageDescriptor& own, void* buffer, int from);
-  ShmMessageDescriptor await(int from, int tag);
   // One side's header and reason, of this rank or of a peer.
   template <class Descriptor>
   MessageSide side(int rank, const Descriptor& descriptor) const {
@@ -57,7 +51,7 @@ class ShmMessages {
   ShmLink& link_;
   GroupMonitor& monitor_;
   std::vector<Outbox> outboxes_;  // by peer
-  std::vector<Inbox> inboxes_;
+  std::deque<ShmInbox> inboxes_;
   std::mutex staging_mutex_;
   std::vector<StagingBuffer> staging_;  // that no message uses
   size_t n_staging_ = 0;
