@@ -83,6 +83,28 @@ void test_tensors_move_and_are_computed_with(void**) {
   assert_int_equal(metrics().fallbacks, 0);
 }
 
+// By moves: a loss on the CPU of a leaf on the device, and one of a leaf on the CPU.
+void test_gradients_go_from_device_to_device(void**) {
+  const Tensor here = wave({3}, NXD_DTYPE_F32, 1);
+  const Tensor wanted = op("mul", "Scalar", {{"self", here}, {"other", 2.0}});
+  for (const nxd_device_t device : {NXD_DEVICE_XLA, NXD_DEVICE_CPU}) {
+    const Tensor x = moved(here, device);
+    NXD_TEST_OK(nxd_tensor_set_requires_grad(x.get(), 1));
+    const auto loss = [&] {
+      const Tensor there = moved(x, NXD_DEVICE_XLA);
+      return moved(op("sum", {{"self", op("mul", "Tensor", {{"self", there}, {"other", there}})}}),
+                   NXD_DEVICE_CPU);
+    };
+    backward(loss());
+    NXD_TEST_CLOSE("accumulated", moved(x.grad(), NXD_DEVICE_CPU), wanted, 1e-6);
+    const Tensor of = loss();
+    nxd_tensor_t *output = of.get(), *input = x.get();
+    Tensor found;
+    NXD_TEST_OK(nxd_grad(&output, nullptr, 1, &input, 1, 0, found.out()));
+    NXD_TEST_CLOSE("given", moved(found, NXD_DEVICE_CPU), wanted, 1e-6);
+  }
+}
+
 nxd_status_t read_pending(void* user_data) {
   const Tensor doubled =
       op("mul", "Scalar", {{"self", *static_cast<Tensor*>(user_data)}, {"other", 2.0}});
@@ -303,6 +325,7 @@ int main() {
   if (const int skipped = nxd_test_set_pjrt_plugin()) return skipped;
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(test_tensors_move_and_are_computed_with),
+      cmocka_unit_test(test_gradients_go_from_device_to_device),
       cmocka_unit_test(test_implicit_syncs_are_counted_by_call_site),
       cmocka_unit_test(test_closures_run_in_order_after_the_graph),
       cmocka_unit_test(test_closures_that_fail),

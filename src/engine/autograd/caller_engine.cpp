@@ -1,9 +1,11 @@
 #include "engine/autograd/caller_engine.h"
 
-#include <algorithm>
+#include <c10/core/impl/DeviceGuardImplInterface.h>
+
 #include <utility>
 
 #include "core/base/thread_own.h"
+#include "engine/autograd/graph_nodes.h"
 #include "engine/device/device_tensor.h"
 
 namespace nxd {
@@ -58,12 +60,27 @@ class CallerEngine final : public Engine {
   };
 };
 
+bool takes_recorded(const torch::autograd::Node& node) {
+  for (uint32_t i = 0; i < node.num_inputs(); ++i) {
+    if (node.input_metadata(i).device().type() == kRecordedDeviceType) return true;
+  }
+  return false;
+}
+
 }  // namespace
 
-Engine& engine_for(const std::vector<at::Tensor>& outputs) {
-  if (std::none_of(outputs.begin(), outputs.end(), is_recorded)) {
-    return Engine::get_default_engine();
-  }
+bool leads_to_device(const torch::autograd::edge_list& roots) {
+  if (!c10::impl::hasDeviceGuardImpl(kRecordedDeviceType)) return false;
+  bool found = false;
+  visit_nodes(roots, [&](const torch::autograd::Node& node) {
+    found = takes_recorded(node);
+    return !found;
+  });
+  return found;
+}
+
+Engine& engine_for(const torch::autograd::edge_list& roots) {
+  if (!leads_to_device(roots)) return Engine::get_default_engine();
   return ThreadOwn<CallerEngine>::get();
 }
 

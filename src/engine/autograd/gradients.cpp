@@ -6,9 +6,8 @@
 #include <torch/csrc/autograd/graph_task.h>
 #include <torch/csrc/autograd/variable.h>
 
-#include <unordered_set>
-
 #include "engine/autograd/caller_engine.h"
+#include "engine/autograd/graph_nodes.h"
 #include "engine/device/recorder.h"
 #include "engine/device/view_history.h"
 #include "engine/dtype.h"
@@ -106,15 +105,13 @@ torch::autograd::edge_list edges_of(const std::vector<at::Tensor>& tensors) {
 class FirstGradients {
  public:
   explicit FirstGradients(const torch::autograd::edge_list& roots) {
-    for (const torch::autograd::Edge& root : roots) reach(root);
-    while (!waiting_.empty()) {
-      torch::autograd::Node& node = *waiting_.back();
-      waiting_.pop_back();
-      for (const torch::autograd::Edge& edge : node.next_edges()) reach(edge);
-      if (node.num_outputs() > 0) continue;
-      const auto* end = dynamic_cast<const torch::autograd::AccumulateGrad*>(&node);
+    visit_nodes(roots, [this](torch::autograd::Node& node) {
+      const auto* end = node.num_outputs() == 0
+                            ? dynamic_cast<const torch::autograd::AccumulateGrad*>(&node)
+                            : nullptr;
       if (end && !end->variable.grad().defined()) leaves_.push_back(end->variable);
-    }
+      return true;
+    });
   }
 
   void make_own() const {
@@ -122,21 +119,14 @@ class FirstGradients {
   }
 
  private:
-  void reach(const torch::autograd::Edge& edge) {
-    if (edge.is_valid() && seen_.insert(edge.function.get()).second) {
-      waiting_.push_back(edge.function.get());
-    }
-  }
-
-  std::unordered_set<const torch::autograd::Node*> seen_;
-  std::vector<torch::autograd::Node*> waiting_;
   std::vector<at::Tensor> leaves_;
 };
 
-void accumulate(torch::autograd::Engine& engine, const torch::autograd::edge_list& roots,
-                const std::vector<at::Tensor>& grads, bool retain_graph) {
+void accumulate(const torch::autograd::edge_list& roots, const std::vector<at::Tensor>& grads,
+                bool retain_graph) {
   const FirstGradients first(roots);
-  engine.execute(roots, grads, retain_graph, /*create_graph=*/false, /*accumulate_grad=*/true);
+  engine_for(roots).execute(roots, grads, retain_graph, /*create_graph=*/false,
+                            /*accumulate_grad=*/true);
   first.make_own();
 }
 
@@ -151,14 +141,14 @@ void run_backward(const std::vector<at::Tensor>& outputs, const std::vector<at::
   const std::vector<at::Tensor> given = checked_grads(outputs, grads);
   const PassOnThisThread pass;
   const OwnProducts own_products;
-  accumulate(engine_for(outputs), edges_of(outputs), given, retain_graph);
+  accumulate(edges_of(outputs), given, retain_graph);
 }
 
 void run_backward_from(const std::vector<torch::autograd::Edge>& edges,
                        const std::vector<at::Tensor>& grads) {
   const PassOnThisThread here;
   const OwnProducts own_products;
-  accumulate(engine_for(grads), edges, grads, /*retain_graph=*/false);
+  accumulate(edges, grads, /*retain_graph=*/false);
 }
 
 std::vector<at::Tensor> run_gradients(const std::vector<at::Tensor>& outputs,
@@ -182,9 +172,10 @@ std::vector<at::Tensor> run_gradients(const std::vector<at::Tensor>& outputs,
   if (in_graph.empty()) return out;
   const PassOnThisThread pass;
   const OwnProducts own_products;
+  const torch::autograd::edge_list roots = edges_of(outputs);
   std::vector<at::Tensor> found =
-      engine_for(outputs).execute(edges_of(outputs), given, retain_graph, create_graph,
-                                  /*accumulate_grad=*/false, edges_of(in_graph));
+      engine_for(roots).execute(roots, given, retain_graph, create_graph,
+                                /*accumulate_grad=*/false, edges_of(in_graph));
   const at::AutoGradMode recorded(create_graph);
   for (size_t k = 0; k < found.size(); ++k) {
     at::Tensor& grad = found[k];
