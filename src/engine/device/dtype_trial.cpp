@@ -138,7 +138,7 @@ void check_dtypes(const c10::OperatorHandle& op, const Stack& arguments) {
   Stack stack = trial_arguments(op.schema(), arguments, 0, TrialSizes::kLeast);
   use_least_sizes(op.schema(), stack);
   try {
-    op.callBoxed(&stack);
+    call_holding_arguments(op, stack);
   } catch (const c10::Error& error) {
     if (!is_of_dtypes(error)) return;
     if (!is_of_short_floats(error) || !has_graph_compiler()) throw;

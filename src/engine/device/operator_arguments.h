@@ -2,6 +2,7 @@
 
 #include <ATen/core/List.h>
 #include <ATen/core/Tensor.h>
+#include <ATen/core/dispatch/Dispatcher.h>
 #include <ATen/core/ivalue.h>
 #include <ATen/core/jit_type.h>
 
@@ -58,6 +59,14 @@ void for_each_tensor(const std::vector<c10::IValue>& arguments, Visit&& visit) {
       }
     }
   }
+}
+
+// Runs the operator on a stack that may be the only holder of its arguments. libtorch takes these
+// from the stack before it puts the results there, and reads several results that were given, which
+// are references to arguments, in between.
+inline void call_holding_arguments(const c10::OperatorHandle& op, std::vector<c10::IValue>& stack) {
+  const std::vector<c10::IValue> held = stack;
+  op.callBoxed(&stack);
 }
 
 // Calls body with a stack of the last values alone, an operator's arguments, in whose place its

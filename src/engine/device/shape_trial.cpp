@@ -28,7 +28,7 @@ at::Tensor on_meta(const at::Tensor& tensor) {
 std::optional<Stack> results_on(const c10::OperatorHandle& op, const Stack& arguments, int number) {
   Stack stack = trial_arguments(op.schema(), arguments, number, TrialSizes::kGiven);
   try {
-    op.callBoxed(&stack);
+    call_holding_arguments(op, stack);
     replace_tensors(stack, on_meta);
   } catch (const std::exception&) {
     return std::nullopt;

@@ -97,11 +97,11 @@ bool gives_recorded_results(const c10::FunctionSchema& schema, const torch::jit:
 }
 
 void run_for_given_results(const c10::OperatorHandle& op, torch::jit::Stack& stack) {
-  if (!gives_recorded_results(op.schema(), stack)) return op.callBoxed(&stack);
+  if (!gives_recorded_results(op.schema(), stack)) return call_holding_arguments(op, stack);
   check_dtypes(op, stack);
   use_dtype_of_result(op.schema(), stack);
   const std::vector<GivenResult> results = replace_given_results(op.schema(), stack);
-  op.callBoxed(&stack);
+  call_holding_arguments(op, stack);
   for (const GivenResult& result : results) {
     check_argument(result.given.sizes() == result.made.sizes(), op.operator_name().name,
                    ": output with shape ", result.given.sizes(),
