@@ -195,6 +195,101 @@ void test_shapes_changed_in_place(void**) {
   }
 }
 
+// Some operators save their result when they write in place, and their argument when they do not.
+struct SavingWrite {
+  const char *name, *overload;
+  std::function<void(OpCall&, at::Device)> give = [](OpCall&, at::Device) {};  // what is not self
+};
+
+Tensor other_of(at::Device device) {
+  return at::tensor({1.0f, -3.0f, -0.5f, 2.0f, -1.0f, 0.75f}).view({3, 2}).to(device);
+}
+
+void give_other(OpCall& op, at::Device device) {
+  const Tensor other = other_of(device);
+  op.set_tensor("other", &other);
+}
+
+// Rows that are reduced into others.
+void give_rows(OpCall& op, at::Device device, const char* source, const Tensor& index) {
+  const Tensor src = other_of(device), places = index.to(device);
+  op.set_int("dim", 0);
+  op.set_tensor("index", &places);
+  op.set_tensor(source, &src);
+  op.set_string("reduce", "amax");
+}
+
+const std::vector<SavingWrite>& saving_writes() {
+  static const std::vector<SavingWrite> all = {
+      {"hardtanh_", ""},
+      {"leaky_relu_", ""},
+      {"elu_", ""},
+      {"relu_", ""},
+      {"exp_", ""},
+      {"copysign_", "Tensor", give_other},
+      {"copysign_", "Scalar", [](OpCall& op, at::Device) { op.set_double("other", -1); }},
+      {"hypot_", "", give_other},
+      {"scatter_reduce_", "two",
+       [](OpCall& op, at::Device device) {
+         give_rows(op, device, "src", at::tensor({0, 1, 1, 0, 2, 2}, at::kLong).view({3, 2}));
+       }},
+      {"index_reduce_", "",
+       [](OpCall& op, at::Device device) {
+         give_rows(op, device, "source", at::tensor({0, 2, 0}, at::kLong));
+       }},
+  };
+  return all;
+}
+
+const std::vector<View>& views_of_rows() {
+  static const std::vector<View> all = {
+      {"view",
+       [](const Tensor& x) {
+         return x.view({6, 2}).slice(0, 0, 3);
+       }},
+      {"transpose", [](const Tensor& x) { return x.slice(1, 0, 3).t(); }},
+      {"slice",
+       [](const Tensor& x) {
+         return x.view({4, 3}).slice(0, 1, 4).slice(1, 0, 2);
+       }},
+  };
+  return all;
+}
+
+Tensor gradient_through(at::Device device, const View& view, const SavingWrite& write) {
+  const Tensor x = at::tensor({-1.5f, -0.25f, 0.5f, 2.0f, 1.25f, -3.0f, 0.125f, -0.75f, 1.0f, -2.0f,
+                               0.875f, -0.625f})
+                       .view({2, 6})
+                       .to(device)
+                       .requires_grad_(true);
+  const Tensor base = x * 2, written = view.of(base);
+  OpCall op(write.name, write.overload);
+  op.set_tensor("self", &written);
+  write.give(op, device);
+  op.run();
+  run_backward({(written * other_of(device)).sum() + base.sum()}, {Tensor()}, false);
+  return x.grad().to(at::kCPU);
+}
+
+void test_gradients_of_views_that_are_written(void**) {
+  int failures = 0;
+  for (const SavingWrite& write : saving_writes()) {
+    for (const View& view : views_of_rows()) {
+      const Tensor wanted = gradient_through(at::kCPU, view, write);
+      std::string found;
+      try {
+        if (at::allclose(gradient_through(at::Device(at::kXLA, 0), view, write), wanted)) continue;
+        found = "another gradient";
+      } catch (const std::exception& error) {
+        found = error.what();
+      }
+      print_error("%s of a %s: %.200s\n", write.name, view.name, found.c_str());
+      ++failures;
+    }
+  }
+  assert_int_equal(failures, 0);
+}
+
 int set_up(void**) {
   use_xla_device();
   return 0;
@@ -207,6 +302,7 @@ int main() {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(test_gradients_that_are_taken_back),
       cmocka_unit_test(test_shapes_changed_in_place),
+      cmocka_unit_test(test_gradients_of_views_that_are_written),
   };
   return cmocka_run_group_tests(tests, set_up, nullptr);
 }
