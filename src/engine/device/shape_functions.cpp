@@ -63,6 +63,14 @@ void same(Stack& stack) {
   give(stack, at::empty_like(x));
 }
 
+// Magnitudes of complex numbers are real.
+at::ScalarType real_dtype(const at::Tensor& x) { return c10::toRealValueType(x.scalar_type()); }
+
+void magnitude(Stack& stack) {
+  const at::Tensor x = tensor_at(stack, 0);
+  give(stack, at::empty_like(x, x.options().dtype(real_dtype(x))));
+}
+
 // Functions of integers are of the default dtype.
 at::ScalarType float_dtype(const at::Tensor& x) {
   return at::isIntegralType(x.scalar_type(), /*includeBool=*/true)
@@ -138,14 +146,14 @@ void check_deviates(const at::Tensor& x) {
 void deviation(Stack& stack) {
   const at::Tensor x = tensor_at(stack, 0);
   check_deviates(x);
-  give(stack, made(reduced(x, stack[1], stack[3].toBool()), x));
+  give(stack, made(reduced(x, stack[1], stack[3].toBool()), x, real_dtype(x)));
 }
 
 void deviation_and_mean(Stack& stack) {
   const at::Tensor x = tensor_at(stack, 0);
   check_deviates(x);
   const auto sizes = reduced(x, stack[1], stack[3].toBool());
-  give(stack, made(sizes, x), made(sizes, x));
+  give(stack, made(sizes, x, real_dtype(x)), made(sizes, x));
 }
 
 // One element of the input's dtype.
@@ -447,7 +455,7 @@ constexpr std::pair<std::string_view, ShapeFunction> kFunctions[] = {
     {"aten::_adaptive_avg_pool2d", {adaptive_avg_pool2d}},
     {"aten::_convolution", {convolution}},
     {"aten::_convolution.deprecated", {convolution}},
-    {"aten::abs", {same}},
+    {"aten::abs", {magnitude}},
     {"aten::abs_", {itself}},
     {"aten::addbmm", {addbmm}},
     {"aten::aminmax", {aminmax}},
