@@ -44,9 +44,11 @@ const std::unordered_set<std::string_view>& views_in_order() {
 
 // Operators whose callers in libtorch rely on dense memory: they give what contiguous() gives,
 // which is a copy on the CPU and none here, or ask is_contiguous() for the formula of the backward
-// pass.
+// pass; and operators whose results have other sizes where an argument has other strides.
 const std::unordered_set<std::string_view>& operators_on_dense_memory() {
   static const std::unordered_set<std::string_view> names = {
+      "aten::_embedding_bag",
+      "aten::_embedding_bag_forward_only",
       "aten::_linalg_det",
       "aten::_linalg_slogdet",
       "aten::_linalg_solve_ex",

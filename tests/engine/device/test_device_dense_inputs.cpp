@@ -73,6 +73,12 @@ const std::vector<Program>& programs() {
        [](const Tensors& x) {
          return turned(at::nll_loss2d(dense(x[0]), classes({2, 4, 5}, x[0]), {}, 0));
        }},
+      {"sums of a table's rows",
+       {{3, 4}},
+       [](const Tensors& x) {
+         const Tensor ids = classes({6}, x[0]), offsets = at::arange(0, 6, 2).to(x[0].device());
+         return std::get<0>(at::embedding_bag(turned(x[0].to(at::kFloat)), ids, offsets));
+       }},
       {"complex numbers",
        {{4, 2, 3}},
        [](const Tensors& x) { return at::view_as_real(at::view_as_complex(dense(x[0]))); }},
