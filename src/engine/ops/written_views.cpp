@@ -120,19 +120,22 @@ bool has_in_place_name(const c10::FunctionSchema& schema) { return schema.name()
 
 bool saves_its_result(const std::string& name) {
   static const std::unordered_set<std::string_view> names = {
-      "aten::celu_",           "aten::copysign_",     "aten::cumprod_",    "aten::elu_",
-      "aten::exp2_",           "aten::exp_",          "aten::expm1_",      "aten::hardtanh_",
-      "aten::hypot_",          "aten::index_reduce_", "aten::leaky_relu_", "aten::pow_",
-      "aten::reciprocal_",     "aten::relu6_",        "aten::relu_",       "aten::rsqrt_",
-      "aten::scatter_reduce_", "aten::selu_",         "aten::sgn_",        "aten::sigmoid_",
-      "aten::sqrt_",           "aten::tan_",          "aten::tanh_",
+      "aten::celu_",  "aten::copysign_",       "aten::cumprod_",
+      "aten::elu_",   "aten::exp2_",           "aten::exp_",
+      "aten::expm1_", "aten::float_power_",    "aten::hardtanh_",
+      "aten::hypot_", "aten::index_reduce_",   "aten::leaky_relu_",
+      "aten::pow_",   "aten::reciprocal_",     "aten::relu6_",
+      "aten::relu_",  "aten::rrelu_",          "aten::rrelu_with_noise_",
+      "aten::rsqrt_", "aten::scatter_reduce_", "aten::selu_",
+      "aten::sgn_",   "aten::sigmoid_",        "aten::sqrt_",
+      "aten::tan_",   "aten::tanh_",
   };
   return names.count(name) != 0;
 }
 
 c10::OperatorHandle without_writes(const c10::OperatorHandle& op) {
   const c10::OperatorName& name = op.operator_name();
-  const bool is_power = name.name == "aten::pow_";
+  const bool is_power = name.name == "aten::pow_" || name.name == "aten::float_power_";
   return c10::Dispatcher::singleton().findSchemaOrThrow(
       name.name.substr(0, name.name.size() - 1).c_str(),
       ((is_power ? "Tensor_" : "") + name.overload_name).c_str());

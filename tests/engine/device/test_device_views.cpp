@@ -202,7 +202,7 @@ struct SavingWrite {
 };
 
 Tensor other_of(at::Device device) {
-  return at::tensor({1.0f, -3.0f, -0.5f, 2.0f, -1.0f, 0.75f}).view({3, 2}).to(device);
+  return at::tensor({1.0f, -3.0f, -0.5f, 2.0f, -1.0f, 0.75f}).view({3, 2}).to(device, at::kDouble);
 }
 
 void give_other(OpCall& op, at::Device device) {
@@ -225,9 +225,20 @@ const std::vector<SavingWrite>& saving_writes() {
       {"leaky_relu_", ""},
       {"elu_", ""},
       {"relu_", ""},
+      {"rrelu_", ""},
+      {"rrelu_with_noise_", "",
+       [](OpCall& op, at::Device device) {
+         const Tensor noise = at::empty({3, 2}, at::kDouble).to(device);
+         op.set_tensor("noise", &noise);
+       }},
       {"exp_", ""},
       {"copysign_", "Tensor", give_other},
       {"copysign_", "Scalar", [](OpCall& op, at::Device) { op.set_double("other", -1); }},
+      {"float_power_", "Tensor",
+       [](OpCall& op, at::Device device) {
+         const Tensor exponent = at::full({3, 2}, 2.0).to(device).requires_grad_(true);
+         op.set_tensor("exponent", &exponent);
+       }},
       {"hypot_", "", give_other},
       {"scatter_reduce_", "two",
        [](OpCall& op, at::Device device) {
@@ -260,7 +271,7 @@ Tensor gradient_through(at::Device device, const View& view, const SavingWrite& 
   const Tensor x = at::tensor({-1.5f, -0.25f, 0.5f, 2.0f, 1.25f, -3.0f, 0.125f, -0.75f, 1.0f, -2.0f,
                                0.875f, -0.625f})
                        .view({2, 6})
-                       .to(device)
+                       .to(device, at::kDouble)
                        .requires_grad_(true);
   const Tensor base = x * 2, written = view.of(base);
   OpCall op(write.name, write.overload);
