@@ -2,8 +2,10 @@
 
 #include <ATen/ATen.h>
 
+#include <optional>
 #include <string>
 #include <string_view>
+#include <unordered_map>
 #include <unordered_set>
 #include <vector>
 
@@ -43,6 +45,45 @@ bool writes_integers_alone(const c10::FunctionSchema& schema, const torch::jit::
     });
   }
   return !writes_floats;
+}
+
+// A tensor on another device that the call writes to; undefined: there is none.
+at::Tensor written_elsewhere(const c10::FunctionSchema& schema,
+                             const torch::jit::Stack& arguments) {
+  at::Tensor found;
+  for (size_t i = 0; i < arguments.size(); ++i) {
+    const c10::AliasInfo* const alias = schema.arguments()[i].alias_info();
+    if (!alias || !alias->isWrite()) continue;
+    for_each_tensor({arguments[i]}, [&](const at::Tensor& tensor) {
+      if (tensor.defined() && !is_recorded(tensor)) found = tensor;
+    });
+  }
+  return found;
+}
+
+// The argument whose values an operator in place takes from whatever device.
+std::optional<size_t> source_of(const std::string& name) {
+  static const std::unordered_map<std::string_view, size_t> places = {
+      {"aten::copy_", 1}, {"aten::fill_", 1}, {"aten::index_fill_", 3}, {"aten::masked_fill_", 2}};
+  const auto found = places.find(name);
+  return found == places.end() ? std::nullopt : std::optional<size_t>(found->second);
+}
+
+// libtorch fails by an assertion of its own where a write to a tensor of another device takes one
+// of the recorded device.
+void bring_to_written(const c10::OperatorHandle& op, torch::jit::Stack& arguments) {
+  const at::Tensor written = written_elsewhere(op.schema(), arguments);
+  if (!written.defined()) return;
+  const std::string& name = op.operator_name().name;
+  const std::optional<size_t> source = source_of(name);
+  if (source && arguments[*source].isTensor() && is_recorded(arguments[*source].toTensor())) {
+    arguments[*source] = arguments[*source].toTensor().to(written.device());
+  }
+  for_each_tensor(arguments, [&](const at::Tensor& tensor) {
+    check_argument(!is_recorded(tensor), name, ": expected all tensors on device ",
+                   written.device().str(), ", got one of shape ", tensor.sizes(), " on ",
+                   tensor.device().str());
+  });
 }
 
 // True if a tensor that a call is given for its result cannot become one of other sizes: a view, or
@@ -146,6 +187,7 @@ c10::OperatorHandle without_writes(const c10::OperatorHandle& op) {
 void run_on_views(const c10::OperatorHandle& op, torch::jit::Stack& stack) {
   if (at::GradMode::is_enabled()) for_each_tensor(stack, renew_history);
   if (!op.schema().is_mutable()) return op.callBoxed(&stack);
+  bring_to_written(op, stack);
   if (!has_in_place_name(op.schema())) {
     if (at::GradMode::is_enabled()) renew_histories(op.schema(), stack);
     return run_for_given_results(op, stack);
