@@ -70,6 +70,44 @@ void test_operands_of_a_write_are_on_its_device(void**) {
                    NXD_ERROR_INVALID_ARGUMENT, "expected all tensors on device meta");
 }
 
+nxd_status_t write_lists(const char* name, const char* overload, const std::vector<Tensor>& self,
+                         const std::vector<Tensor>& other) {
+  nxd_op_t* call = nullptr;
+  NXD_TEST_OK(nxd_op_create(name, overload, &call));
+  const auto set = [&](const char* argument, const std::vector<Tensor>& tensors) {
+    std::vector<nxd_tensor_t*> handles;
+    for (const Tensor& tensor : tensors) handles.push_back(tensor.get());
+    NXD_TEST_OK(nxd_op_set_tensors(call, argument, handles.data(), handles.size()));
+  };
+  set("self", self);
+  if (!other.empty()) set("other", other);
+  const nxd_status_t status = nxd_op_run(call);
+  nxd_op_destroy(call);
+  return status;
+}
+
+// Views too, without an end of the graph.
+void test_lists_are_written(void**) {
+  std::vector<std::vector<double>> found;
+  NXD_TEST_OK(nxd_mark_step(1));
+  NXD_TEST_OK(nxd_device_reset_metrics());
+  for (const nxd_device_t device : {NXD_DEVICE_CPU, NXD_DEVICE_XLA}) {
+    const Tensor base = numbers({1, 4, 9, 16}, device), other = numbers({2, 3}, device);
+    const Tensor head =
+        op("slice", "Tensor", {{"self", base}, {"dim", 0}, {"start", 0}, {"end", 2}});
+    const Tensor whole = numbers({25, 36}, device);
+    NXD_TEST_OK(write_lists("_foreach_sqrt_", nullptr, {head, whole}, {}));
+    NXD_TEST_OK(write_lists("_foreach_mul_", "List", {whole, head}, {other, other}));
+    for (const Tensor& tensor : {base, whole}) found.push_back(values(tensor));
+    NXD_TEST_REFUSED(write_lists("_foreach_add_", "List", {whole, head}, {base, head}),
+                     NXD_ERROR_INVALID_ARGUMENT, "");
+  }
+  assert_true((found[0] == std::vector<double>{2, 6, 9, 16}));
+  assert_true((found[1] == std::vector<double>{10, 18}));
+  assert_true(found[2] == found[0] && found[3] == found[1]);
+  assert_int_equal(metrics().fallbacks, 0);
+}
+
 }  // namespace
 
 int main() {
@@ -77,6 +115,7 @@ int main() {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(test_the_host_takes_values_of_the_device),
       cmocka_unit_test(test_operands_of_a_write_are_on_its_device),
+      cmocka_unit_test(test_lists_are_written),
   };
   return cmocka_run_group_tests(tests, nullptr, nullptr);
 }

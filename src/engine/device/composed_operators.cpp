@@ -7,6 +7,7 @@
 #include <cstdint>
 
 #include "core/base/error.h"
+#include "engine/device/recorded_operator.h"
 #include "engine/device/silent_warnings.h"
 #include "engine/mended_kernels.h"
 #include "engine/operator_library.h"
@@ -63,6 +64,25 @@ at::Tensor lift(const at::Tensor& self) {
   return functional::to_functional_tensor(at::lift(self));
 }
 
+// libtorch's kernel for the CPU calls the operator of each tensor.
+void write_each(const c10::OperatorHandle& op, torch::jit::Stack* stack) {
+  op.redispatchBoxed(c10::DispatchKeySet(c10::DispatchKey::CPU), stack);
+}
+
+// Writes to lists of tensors, which libtorch 1.13 tries without data first, and has no kernel for.
+void compose_writes_to_lists(torch::Library& library) {
+  auto& dispatcher = c10::Dispatcher::singleton();
+  for (const c10::OperatorName& name : dispatcher.getAllOpNames()) {
+    if (name.name.rfind("aten::_foreach_", 0) != 0 || name.name.back() != '_') continue;
+    const auto op = dispatcher.findSchema(name);
+    using Key = c10::DispatchKey;
+    if (!op || !op->hasKernelForDispatchKey(Key::CPU)) continue;
+    if (op->hasKernelForDispatchKey(Key::Meta)) continue;
+    library.impl(qualified_name(*op).substr(6).c_str(),
+                 torch::CppFunction::makeFromBoxedFunction<&write_each>());
+  }
+}
+
 }  // namespace
 
 void add_composed_operators() {
@@ -77,6 +97,7 @@ void add_composed_operators() {
   functional.impl("polygamma_", TORCH_FN(polygamma));
   functional.impl("lift", TORCH_FN(lift));
   functional.impl("lift_fresh", TORCH_FN(lift));
+  compose_writes_to_lists(functional);
 }
 
 }  // namespace nxd
