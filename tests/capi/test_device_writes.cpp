@@ -108,6 +108,23 @@ void test_lists_are_written(void**) {
   assert_int_equal(metrics().fallbacks, 0);
 }
 
+nxd_status_t name_device(const char* name) {
+  nxd_op_t* call = nullptr;
+  NXD_TEST_OK(nxd_op_create("zeros", nullptr, &call));
+  const nxd_status_t status = nxd_op_set_string(call, "device", name);
+  nxd_op_destroy(call);
+  return status;
+}
+
+void test_devices_by_name(void**) {
+  for (const char* known : {"cpu", "meta", "xla", "xla:0"}) NXD_TEST_OK(name_device(known));
+  NXD_TEST_REFUSED(name_device("xla:1"), NXD_ERROR_INVALID_ARGUMENT, "expected xla or xla:0");
+  NXD_TEST_REFUSED(name_device("none"), NXD_ERROR_INVALID_ARGUMENT, "none");
+  for (const char* other : {"mkldnn", "cuda", "lazy"}) {
+    NXD_TEST_REFUSED(name_device(other), NXD_ERROR_UNSUPPORTED, "expected cpu, meta or xla");
+  }
+}
+
 }  // namespace
 
 int main() {
@@ -116,6 +133,7 @@ int main() {
       cmocka_unit_test(test_the_host_takes_values_of_the_device),
       cmocka_unit_test(test_operands_of_a_write_are_on_its_device),
       cmocka_unit_test(test_lists_are_written),
+      cmocka_unit_test(test_devices_by_name),
   };
   return cmocka_run_group_tests(tests, nullptr, nullptr);
 }

@@ -54,6 +54,17 @@ c10::IValue list_of(const Values& values) {
   return c10::IValue(std::move(list));
 }
 
+at::Device device_of(const char* name) {
+  const at::Device device(name);
+  if (device.is_cpu() || device.is_meta()) return device;
+  if (device.type() != kRecordedDeviceType) {
+    fail(NXD_ERROR_UNSUPPORTED, "device: expected cpu, meta or xla, got ", name);
+  }
+  check_argument(device.index() <= 0, "device: expected xla or xla:0, got ", name);
+  to_device(NXD_DEVICE_XLA);  // chooses its backend
+  return device;
+}
+
 // Values that libtorch asserts and does not check, as if a caller could not give others.
 void check_value(const c10::Argument& argument, const c10::IValue& value) {
   if (argument.name() == "reduction" && value.isInt()) {
@@ -158,9 +169,7 @@ void OpCall::set_string(std::string_view name, const char* value) {
   const size_t index = index_of(name);
   const Slot slot = slot_of(schema_.arguments()[index]);
   if (slot.is(c10::TypeKind::DeviceObjType)) {
-    const at::Device device(value);
-    if (device.type() == kRecordedDeviceType) to_device(NXD_DEVICE_XLA);  // chooses its backend
-    values_[index] = c10::IValue(device);
+    values_[index] = c10::IValue(device_of(value));
     return;
   }
   if (!slot.is(c10::TypeKind::StringType)) reject(index, "a string");
