@@ -1,5 +1,6 @@
 // Device loaders: training over one beside the same batches fed by hand, with as many steps; going
-// on at a position; batches that a function makes, to their end, and when it fails; bad calls.
+// on at a position; batches that a function makes, to their end, and when it or their move fails;
+// bad calls.
 #include <atomic>
 #include <condition_variable>
 #include <csignal>
@@ -247,6 +248,7 @@ bool blocks_signals() {
 struct Numbers {
   int64_t batches = 0;
   int64_t fails_at = -1;      // once
+  int64_t last_to_fit = -1;   // no memory is left behind it
   size_t fills = 1;           // tensors that it gives
   bool gives_at_end = false;  // a tensor that must not be there
   std::atomic<int64_t> made{0};
@@ -269,6 +271,12 @@ nxd_status_t make_numbers(nxd_tensor_t** out, size_t num_tensors, int32_t* out_e
   const size_t fills = *out_end ? (self.gives_at_end ? num_tensors : 0) : self.fills;
   for (size_t i = 0; i < fills; ++i) out[i] = make_i64({number}, {1}).release();
   if (!*out_end) ++self.made;
+  if (number == self.last_to_fit) {
+    nxd_memory_stats_t stats = {};
+    stats.struct_size = sizeof stats;
+    NXD_TEST_OK(nxd_memory_get_stats(&stats));
+    NXD_TEST_OK(nxd_memory_set_cap(stats.bytes_in_use));
+  }
   return NXD_OK;
 }
 
@@ -314,6 +322,36 @@ void test_batches_of_a_function(void**) {
     loader.reset();
     assert_int_equal(numbers.destroyed, 1);
   }
+}
+
+// A batch that was read is moved again, and none is read in its place.
+void test_a_move_lacks_memory(void**) {
+  Numbers numbers;
+  numbers.batches = 5;
+  numbers.last_to_fit = 2;
+  nxd_device_loader_options_t options = NXD_DEVICE_LOADER_OPTIONS_INIT;
+  options.batches_per_execution = 16;  // no step takes or frees memory meanwhile
+  options.prefetch = 1;
+  nxd_device_loader_t* made = nullptr;
+  NXD_TEST_OK(nxd_device_loader_create_callback(make_numbers, &numbers, destroy_numbers, 1,
+                                                NXD_DEVICE_XLA, &options, &made));
+  const DeviceLoader loader(made);
+  std::vector<Tensor> taken;
+  for (int i = 0; i < 2; ++i) taken.push_back(next(made));
+  for (int i = 0; i < 2; ++i) {
+    nxd_tensor_t* out = nullptr;
+    int32_t end = -1;
+    NXD_TEST_REFUSED(nxd_device_loader_next(made, &out, 1, &end), NXD_ERROR_OUT_OF_MEMORY,
+                     "the cap is");
+    assert_int_equal(position_of(made), 2);
+  }
+  NXD_TEST_OK(nxd_memory_set_cap(0));
+  for (int i = 2; i < 5; ++i) taken.push_back(next(made));
+  for (size_t i = 0; i < 5; ++i) {
+    assert_true(ids_of(taken[i].get()) == std::vector<int64_t>{static_cast<int64_t>(i)});
+  }
+  assert_int_equal(position_of(made), 5);
+  assert_null(next(made).get());
 }
 
 // The loader reads no further ahead than asked, and its end waits for a function that runs.
@@ -543,6 +581,7 @@ int main() {
       cmocka_unit_test(test_goes_on),
       cmocka_unit_test(test_reading_fails),
       cmocka_unit_test(test_batches_of_a_function),
+      cmocka_unit_test(test_a_move_lacks_memory),
       cmocka_unit_test(test_reads_ahead_and_ends),
       cmocka_unit_test(test_a_function_that_gives_what_is_none),
       cmocka_unit_test(test_a_step_fails),

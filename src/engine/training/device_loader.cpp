@@ -56,11 +56,13 @@ DeviceLoader::Batch DeviceLoader::read() noexcept {
   Batch out;
   try {
     const at::NoGradGuard no_grad;
-    std::optional<BatchSource::Tensors> tensors = source_->read();
+    if (!unmoved_) unmoved_ = source_->read();
+    std::optional<BatchSource::Tensors> tensors = unmoved_;
     if (tensors) {
       for (at::Tensor& tensor : *tensors) tensor = moved_to(tensor, options_.device);
     }
     out.position = source_->position();
+    unmoved_.reset();
     out.tensors = std::move(tensors);
   } catch (...) {
     out.failure = Error::current();
@@ -71,6 +73,7 @@ DeviceLoader::Batch DeviceLoader::read() noexcept {
 void DeviceLoader::seek() noexcept {
   try {
     source_->set_position(*seek_);
+    unmoved_.reset();
     ready_.clear();
     pauses_ = has_ended_ = false;
   } catch (...) {

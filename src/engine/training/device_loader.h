@@ -83,6 +83,8 @@ class DeviceLoader {
   const size_t width_;
   int64_t position_;
   int taken_ = 0;  // batches since the step was marked
+  // The thread's: a batch that was read, and whose move to the device has not succeeded yet.
+  std::optional<BatchSource::Tensors> unmoved_;
 
   std::mutex mutex_;
   std::condition_variable changed_;
