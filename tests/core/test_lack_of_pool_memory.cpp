@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "support/buffer_model.h"
+#include "support/memory_cap.h"
 #include "support/temp_dir.h"
 
 #include "support/check.h"
@@ -27,43 +28,6 @@ constexpr uint64_t kStep = 1024;  // below the size of every array
 struct Part {
   int tensor = 1, pipeline = 1, zero_stage = 0, lacking = 0;
 };
-
-nxd_group_t* world_of(nxd_context_t* ctx) {
-  nxd_group_t* world = nullptr;
-  NXD_TEST_OK(nxd_context_get_world_group(ctx, &world));
-  return world;
-}
-
-uint64_t bytes_in_use() {
-  nxd_memory_stats_t stats = {};
-  stats.struct_size = sizeof stats;
-  NXD_TEST_OK(nxd_memory_get_stats(&stats));
-  return stats.bytes_in_use;
-}
-
-// Calls, on all ranks of the group, with more and more memory until that is enough. Gives how often
-// it was not.
-template <class Call>
-int with_more_and_more(nxd_group_t* group, bool lacks, Call&& call) {
-  for (int failures = 0;; ++failures) {
-    if (lacks) NXD_TEST_OK(nxd_memory_set_cap(bytes_in_use() + 1 + kStep * failures));
-    const nxd_status_t status = call();
-    const std::string message = status == NXD_OK ? "" : nxd_last_error();
-    NXD_TEST_OK(nxd_memory_set_cap(0));
-    int32_t failed[2] = {status == NXD_OK ? 0 : 1, status == NXD_OK ? 1 : 0};
-    if (!NXD_TEST_OK(nxd_all_reduce(group, failed, failed, 2, NXD_DTYPE_I32, NXD_REDUCE_MAX))) {
-      std::fprintf(stderr, "after: %s\n", message.c_str());
-      return 0;
-    }
-    NXD_TEST_CHECK(failed[0] != failed[1]);
-    if (!failed[0]) return failures;
-    const bool is_told = status == NXD_ERROR_INVALID_ARGUMENT || status == NXD_ERROR_OUT_OF_MEMORY;
-    if (!NXD_TEST_CHECK(lacks ? status == NXD_ERROR_OUT_OF_MEMORY : is_told)) {
-      std::fprintf(stderr, "%s\n", message.c_str());
-    }
-    NXD_TEST_CHECK(message.find("the cap is") != std::string::npos);
-  }
-}
 
 // Arrays that lie in another order than that of files: these are sorted when they are written.
 struct Trainer {
@@ -110,8 +74,8 @@ void train_and_save(nxd_context_t* ctx, const Part& part, const std::string& dir
   Trainer trainer(ctx, part);
   nxd_group_t* data = nullptr;
   NXD_TEST_OK(nxd_parallel_get_group(ctx, NXD_AXIS_DATA, &data));
-  const int refused =
-      with_more_and_more(data, lacks, [&] { return trainer.make_ddp(ctx, part.zero_stage); });
+  const int refused = with_more_and_more(data, lacks, kStep,
+                                         [&] { return trainer.make_ddp(ctx, part.zero_stage); });
   // With stages there is one copy, which reduces nothing.
   const bool is_copy_of_lacking = part.pipeline == 1 && (rank - part.lacking) % part.tensor == 0;
   NXD_TEST_CHECK(!is_copy_of_lacking || refused >= 1);
@@ -119,14 +83,14 @@ void train_and_save(nxd_context_t* ctx, const Part& part, const std::string& dir
   trainer.make_optimizer();
   nxd_optimizer_t* const optimizer = trainer.optimizer.get();
   const std::string path = directory + "/state";
-  NXD_TEST_CHECK(with_more_and_more(world_of(ctx), lacks, [&] {
+  NXD_TEST_CHECK(with_more_and_more(world_of(ctx), lacks, kStep, [&] {
                    return nxd_optimizer_save(optimizer, path.c_str());
                  }) >= 2);
   NXD_TEST_OK(nxd_optimizer_load(optimizer, path.c_str()));
   nxd_checkpoint_t* checkpoint = nullptr;
   NXD_TEST_OK(nxd_checkpoint_create(ctx, directory.c_str(), 1, &checkpoint));
   NXD_TEST_OK(nxd_optimizer_snapshot(optimizer, checkpoint, "snapshot"));
-  NXD_TEST_CHECK(with_more_and_more(world_of(ctx), lacks,
+  NXD_TEST_CHECK(with_more_and_more(world_of(ctx), lacks, kStep,
                                     [&] { return nxd_checkpoint_publish(checkpoint, 0); }) >= 2);
   nxd_checkpoint_destroy(checkpoint);
   NXD_TEST_OK(nxd_barrier(world_of(ctx)));

@@ -117,15 +117,20 @@ class PadPlan {
   std::vector<PaddedParameter> parameters_;
 };
 
-// All parameters, or none where a rank is lost on the way.
-void reshard(const std::vector<PaddedParameter>& parameters) {
-  std::vector<at::Tensor> values;
-  for (const PaddedParameter& entry : parameters) {
-    const Parameter& parameter = *entry.parameter;
-    const bool moves = parameter.has_value() && !(parameter.shard() == entry.shard);
-    values.push_back(moves ? parameter.value_of(entry.shard, gather_full(parameter))
-                           : at::Tensor());
+// All parameters, or none where a rank fails on the way: one that lacks memory comes to all
+// gatherings, in which its peers wait for it, and tells them then.
+void reshard(ProcessGroup& group, int rank, const std::vector<PaddedParameter>& parameters) {
+  std::vector<at::Tensor> values(parameters.size());
+  Outcome taken;
+  for (size_t i = 0; i < parameters.size(); ++i) {
+    const Parameter& parameter = *parameters[i].parameter;
+    const ShardSpec& shard = parameters[i].shard;
+    if (!parameter.has_value() || parameter.shard() == shard) continue;
+    const at::Tensor full = gather_full(parameter);
+    Outcome own = Outcome::of(rank, [&] { values[i] = parameter.value_of(shard, full); });
+    if (taken.good()) taken = std::move(own);
   }
+  gather_texts(&group, "", taken);
   for (size_t i = 0; i < parameters.size(); ++i) {
     Parameter& parameter = *parameters[i].parameter;
     if (parameter.shard() == parameters[i].shard) continue;  // on all ranks or none
@@ -167,7 +172,7 @@ void pad_model(Module& root, const PadRequest& request, const Outcome& given) {
     }
   });
   gather_texts(group.get(), "", hooked);
-  reshard(plan.parameters());
+  reshard(*group, context.rank(), plan.parameters());
 }
 
 }  // namespace nxd

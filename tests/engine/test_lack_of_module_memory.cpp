@@ -1,0 +1,118 @@
+// One rank whose memory is bounded (nxd_memory_set_cap) pads a model: at whatever point its memory
+// ends, all ranks fail alike and at once, the model is as it was, and all go on. The bound is a
+// process's, so ranks are processes here: the program starts itself.
+#include <unistd.h>
+
+#include <cstdio>
+#include <cstdlib>
+#include <string>
+#include <vector>
+
+#include "support/memory_cap.h"
+#include "support/model_support.h"
+
+#include "support/check.h"
+#include "support/part.h"
+
+namespace {
+
+using namespace nxd_test;
+
+// No test is about how long it is: a rank that waits for one that has left is an error in the end.
+constexpr int kTimeoutMs = 30000;
+
+using Shapes = std::vector<std::vector<int64_t>>;
+
+Shapes local_shapes(nxd_module_t* root) {
+  Shapes shapes;
+  for_each_parameter(root, [&](nxd_parameter_t* parameter, const std::string&) {
+    nxd_tensor_t* shard = nullptr;
+    int64_t sizes[2] = {};
+    size_t ndim = 0;
+    NXD_TEST_OK(nxd_parameter_get_tensor(parameter, &shard));
+    NXD_TEST_OK(nxd_tensor_get_shape(shard, sizes, 2, &ndim));
+    shapes.emplace_back(sizes, sizes + ndim);
+  });
+  return shapes;
+}
+
+Module sequential(nxd_context_t* ctx, const std::vector<Module>& layers) {
+  std::vector<nxd_module_t*> children;
+  for (const Module& layer : layers) children.push_back(layer.get());
+  nxd_module_t* root = nullptr;
+  NXD_TEST_OK(nxd_module_create_sequential(ctx, children.data(), children.size(), &root));
+  NXD_TEST_OK(nxd_module_initialize(root, 3));
+  return Module(root);
+}
+
+// Three heads of four features become four.
+void pad(nxd_context_t* ctx, bool lacks) {
+  nxd_linear_options_t options = NXD_LINEAR_OPTIONS_INIT;
+  options.gather_output = NXD_TOGGLE_OFF;
+  options.input_is_parallel = 1;
+  nxd_module_t *column = nullptr, *row = nullptr;
+  NXD_TEST_OK(nxd_layer_create_column_parallel_linear(ctx, 32, 12, &options, &column));
+  NXD_TEST_OK(nxd_layer_create_row_parallel_linear(ctx, 12, 32, &options, &row));
+  std::vector<Module> layers;
+  for (nxd_module_t* layer : {column, row}) layers.emplace_back(layer);
+  const Module root = sequential(ctx, layers);
+  const Named values = whole_parameters(root.get());
+  const Shapes before = local_shapes(root.get());
+  const int failures = with_more_and_more(world_of(ctx), lacks, 256, [&] {
+    const nxd_status_t status = nxd_pad_model(root.get(), 2, 3, nullptr, 0, nullptr, nullptr);
+    if (status != NXD_OK) NXD_TEST_CHECK(local_shapes(root.get()) == before);
+    return status;
+  });
+  NXD_TEST_CHECK(failures >= 2);
+  NXD_TEST_CHECK(local_shapes(root.get()) == (Shapes{{8, 32}, {8}, {32, 8}, {32}}));
+  NXD_TEST_CHECK(whole_parameters(root.get()) == values);
+}
+
+struct Part {
+  const char* name;
+  void (*run)(nxd_context_t* ctx, bool lacks);
+  int ranks, tensor;
+};
+
+constexpr Part kParts[] = {
+    {"pad", pad, 2, 2},
+};
+
+int child(const char* text) {
+  char name[32] = "";
+  int lacking = 0;
+  if (std::sscanf(text, "%31s %d", name, &lacking) != 2) return 250;
+  for (const Part& part : kParts) {
+    if (std::strcmp(part.name, name) != 0) continue;
+    nxd_context_options_t options = NXD_CONTEXT_OPTIONS_INIT;
+    options.timeout_ms = kTimeoutMs;
+    nxd_context_t* ctx = nullptr;
+    if (!NXD_TEST_OK(nxd_context_create(&options, &ctx))) return 249;
+    nxd_parallel_options_t layout = NXD_PARALLEL_OPTIONS_INIT;
+    layout.tensor_parallel_size = part.tensor;
+    int32_t rank = 0;
+    NXD_TEST_OK(nxd_context_get_rank(ctx, &rank));
+    if (NXD_TEST_OK(nxd_init_model_parallel(ctx, &layout))) part.run(ctx, rank == lacking);
+    nxd_context_destroy(ctx);
+  }
+  return nxd_test_failures() == 0 ? 0 : 1;
+}
+
+void each_rank_lacks(void** state) {
+  const Part& part = *static_cast<const Part*>(*state);
+  for (int lacking = 0; lacking < part.ranks; ++lacking) {
+    const std::string text = std::string(part.name) + " " + std::to_string(lacking);
+    nxd_test_run_part(text.c_str(), part.ranks, kNxdTestNone, 0, 300);
+  }
+}
+
+}  // namespace
+
+int main() {
+  if (const char* part = std::getenv("NXD_TEST_PART")) return child(part);
+  std::vector<CMUnitTest> tests;
+  for (const Part& part : kParts) {
+    tests.push_back({part.name, each_rank_lacks, nullptr, nullptr, const_cast<Part*>(&part)});
+  }
+  return _cmocka_run_group_tests("lack of memory", tests.data(), tests.size(), nullptr, nullptr);
+}
