@@ -119,6 +119,7 @@ std::unique_ptr<Checkpoint> Checkpoint::create(const std::shared_ptr<Context>& c
   const std::string path = made->directory_.partial_path(step);
   const std::string mark = from_first(ranks, [&] {
     made->lock_ = made->directory_.begin(step);
+    made->is_writing_ = true;  // a failure from here on removes the directory
     std::string name = new_mark();
     make_directories(path + "/" + name);
     return name;

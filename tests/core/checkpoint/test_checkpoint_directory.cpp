@@ -16,6 +16,7 @@
 #include "core/checkpoint/checkpoint_directory.h"
 #include "core/checkpoint/directory.h"
 #include "core/checkpoint/file.h"
+#include "support/ranks.h"
 #include "support/rejection.h"
 #include "support/temp_dir.h"
 #include "support/working_directory.h"
@@ -33,7 +34,8 @@ enum class Failing {
   kReading,
   kDirectoryCalls,
   kExchange,
-  kExchangeAndPartial
+  kExchangeAndPartial,
+  kMark
 };
 std::atomic<Failing> failing = Failing::kNothing;
 std::vector<ino_t> synchronised;  // directories
@@ -91,6 +93,11 @@ int unlinkat(int directory, const char* path, int flags) noexcept {
   const int result = system(directory, path, flags);
   if (is_another) errno = ENOENT;
   return is_another ? -1 : result;
+}
+
+int mkdir(const char* path, mode_t mode) noexcept {
+  static auto* system = next<int(const char*, mode_t)>("mkdir");
+  return strstr(path, "/.made-by-") && fails(Failing::kMark) ? -1 : system(path, mode);
 }
 
 int fsync(int fd) {
@@ -502,6 +509,25 @@ void what_is_no_file_is_not_synchronised(void**) {
   status_of(Failing::kNothing, [&] { nxd::synchronise(fifo); });
 }
 
+// The first rank makes another directory in that of the step, which the others look for.
+void a_creation_that_fails(void**) {
+  const nxd_test::TempDir dir;
+  nxd_test_run_ranks(
+      1, 1,
+      [](nxd_context_t* ctx, int, int, void* user_data) {
+        const std::string root = static_cast<const nxd_test::TempDir*>(user_data)->path() + "/run";
+        nxd_checkpoint_t* made = nullptr;
+        const auto create = [&] { return nxd_checkpoint_create(ctx, root.c_str(), 1, &made); };
+        failing = Failing::kMark;
+        NXD_TEST_REFUSED(create(), NXD_ERROR_IO, ".made-by-");
+        failing = Failing::kNothing;
+        NXD_TEST_CHECK(!fs::exists(CheckpointDirectory(root).partial_path(1)));
+        NXD_TEST_OK(create());
+        nxd_checkpoint_destroy(made);
+      },
+      const_cast<nxd_test::TempDir*>(&dir));
+}
+
 // A relative path leads from where the program was when it named it.
 void a_program_that_goes_elsewhere(void**) {
   const nxd_test::TempDir dir;
@@ -551,6 +577,7 @@ int main() {
       cmocka_unit_test(one_that_cannot_be_read_is_not_passed_over),
       cmocka_unit_test(a_directory_that_cannot_be_looked_at_is_not_empty),
       cmocka_unit_test(what_is_no_file_is_not_synchronised),
+      cmocka_unit_test(a_creation_that_fails),
       cmocka_unit_test(a_program_that_goes_elsewhere),
       cmocka_unit_test(a_working_directory_that_is_gone),
   };
