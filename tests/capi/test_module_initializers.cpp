@@ -163,6 +163,36 @@ void initializer_rules(nxd_context_t* ctx, int, int, void*) {
   NXD_TEST_CHECK(other.destroyed == 1);
 }
 
+std::vector<double> master_of(const Module& layer) {
+  nxd_tensor_t* borrowed = nullptr;
+  Tensor full;
+  NXD_TEST_OK(nxd_module_get_master_weight(layer.get(), &borrowed));
+  NXD_TEST_OK(nxd_tensor_retain(borrowed, full.out()));
+  return values(full);
+}
+
+// The initial weight that a layer keeps stays that of the values.
+void failed_initializers(nxd_context_t* ctx, int, int, void*) {
+  Asked asked;
+  asked.answer = NXD_ERROR_USER;
+  nxd_linear_options_t options = NXD_LINEAR_OPTIONS_INIT;
+  options.keep_master_weight = 1;
+  Module layer;
+  NXD_TEST_OK(nxd_layer_create_column_parallel_linear(ctx, 4, 6, &options, layer.out()));
+  NXD_TEST_OK(nxd_module_initialize(layer.get(), 5));
+  const std::vector<double> before = master_of(layer);
+  NXD_TEST_OK(nxd_module_set_initializer(layer.get(), by_place, &asked, nullptr));
+  NXD_TEST_REFUSED(nxd_module_initialize(layer.get(), 6), NXD_ERROR_USER, "weight");
+  NXD_TEST_CHECK(master_of(layer) == before);
+  asked.answer = NXD_OK;
+  NXD_TEST_OK(nxd_module_initialize(layer.get(), 6));
+  NXD_TEST_CHECK(master_of(layer) == by_places("weight", 24));
+}
+
+void failed_initializers_on_a_rank(void**) {
+  nxd_test_run_ranks(1, 1, failed_initializers, nullptr);
+}
+
 nxd_status_t at_place_five(const char*, const int64_t*, size_t, int64_t first, double* values,
                            size_t count, void* user_data) {
   for (size_t i = 0; i < count; ++i) {
@@ -323,9 +353,11 @@ void sequential_on_a_rank(void**) { nxd_test_run_ranks(1, 1, sequential, nullptr
 }  // namespace
 
 int main() {
-  const CMUnitTest tests[] = {
-      cmocka_unit_test(initializers), cmocka_unit_test(initializer_rules_on_a_rank),
-      cmocka_unit_test(values_out_of_range_on_a_rank), cmocka_unit_test(deferred_initialisation),
-      cmocka_unit_test(sequential_on_a_rank)};
+  const CMUnitTest tests[] = {cmocka_unit_test(initializers),
+                              cmocka_unit_test(initializer_rules_on_a_rank),
+                              cmocka_unit_test(failed_initializers_on_a_rank),
+                              cmocka_unit_test(values_out_of_range_on_a_rank),
+                              cmocka_unit_test(deferred_initialisation),
+                              cmocka_unit_test(sequential_on_a_rank)};
   return cmocka_run_group_tests_name("initializers", tests, nullptr, nullptr);
 }

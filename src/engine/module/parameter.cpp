@@ -105,12 +105,20 @@ at::Tensor Parameter::draw(const ShardSpec& shard) const {
 }
 
 void Parameter::initialize(uint64_t seed, const std::string& canonical_name) {
-  canonical_name_ = canonical_name;
-  seed_ = seed;
-  initial_full_.reset();
-  if (!has_value()) return;
-  set_value(draw(shard_));
-  if (keeps_initial_full_) draw_initial_full();
+  const std::string name_before = canonical_name_;
+  canonical_name_ = canonical_name;  // perhaps its own
+  const uint64_t seed_before = std::exchange(seed_, seed);
+  at::Tensor value, full;
+  try {
+    if (has_value()) value = draw(shard_);
+    if (value.defined() && keeps_initial_full_) full = draw(ShardSpec::replicated(shard_.shape()));
+    if (value.defined()) set_value(std::move(value));
+  } catch (...) {
+    canonical_name_ = name_before;
+    seed_ = seed_before;
+    throw;
+  }
+  initial_full_ = std::move(full);
 }
 
 void Parameter::materialize() {
