@@ -186,6 +186,32 @@ void values_go_in_and_out(void**) {
   });
 }
 
+nxd_status_t no_values(const char*, const int64_t*, size_t, int64_t, double*, size_t, void*) {
+  return NXD_ERROR_USER;
+}
+
+// Values come to the device of the options, also after a move to another that failed.
+void a_move_that_fails(void**) {
+  const TempDir directory;
+  on_ranks<int>(Layout{1}, 7, [&](nxd_context_t* ctx) {
+    const std::string path = directory.path() + "/layer.safetensors";
+    const auto layer = [&](nxd_device_t device) {
+      nxd_linear_options_t options = NXD_LINEAR_OPTIONS_INIT;
+      options.device = device;
+      nxd_module_t* made = nullptr;
+      NXD_TEST_OK(nxd_layer_create_linear(ctx, 4, 4, &options, &made));
+      return Module(made);
+    };
+    NXD_TEST_OK(nxd_module_save_safetensors(layer(NXD_DEVICE_CPU).get(), path.c_str()));
+    const Module moved = layer(NXD_DEVICE_META);
+    NXD_TEST_OK(nxd_module_set_initializer(moved.get(), no_values, nullptr, nullptr));
+    NXD_TEST_REFUSED(nxd_move_model_to_device(moved.get(), NXD_DEVICE_XLA), NXD_ERROR_USER, "");
+    NXD_TEST_OK(nxd_module_load_safetensors(moved.get(), path.c_str(), 1, nullptr));
+    NXD_TEST_CHECK(device_of(moved.get()) == NXD_DEVICE_CPU);
+    return 0;
+  });
+}
+
 // Activations that are computed again, with the same dropout.
 void recomputation(void**) {
   const ModelOracle oracle("gpt2_tiny");
@@ -407,6 +433,7 @@ int main() {
       cmocka_unit_test(bf16),
       cmocka_unit_test(models_move),
       cmocka_unit_test(values_go_in_and_out),
+      cmocka_unit_test(a_move_that_fails),
       cmocka_unit_test(recomputation),
       cmocka_unit_test(automatic_casts),
       cmocka_unit_test(layers_record_kernels),

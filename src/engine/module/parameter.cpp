@@ -153,8 +153,13 @@ void Parameter::check_untrained(const char* call) const {
 
 void Parameter::move_to(at::Device device) {
   if (device.is_meta()) return release();
-  home_ = device;
-  if (!has_value()) materialize();
+  const at::Device home_before = std::exchange(home_, device);
+  try {
+    if (!has_value()) materialize();
+  } catch (...) {
+    home_ = home_before;
+    throw;
+  }
   if (!has_value() || tensor().device() == device) return;
   check_movable();
   const at::NoGradGuard no_grad;
