@@ -222,22 +222,26 @@ Outcome room_for(nxd_tensor_t** outputs, size_t count) {
   return Outcome::of(-1, [&] { clear_outputs(outputs, count, "outputs"); });
 }
 
-// The inputs of a run in the forward's order. room: whether there is some for its outputs.
+// The inputs of a run in the forward's order. room: of one that evaluates, whether there is some
+// for its outputs.
 Module::Tensors read_inputs(const ModulePipeline& pipeline, nxd_tensor_t* const* inputs,
-                            size_t count, const Outcome& room = {}) {
-  return pipeline.read_inputs([&] {
-    room.rethrow();
+                            size_t count, const Outcome* room = nullptr) {
+  const auto read = [&] {
+    if (room) room->rethrow();
     return unwrap_tensors(inputs, count, "inputs");
-  });
+  };
+  return pipeline.read_inputs(read, /*training=*/!room);
 }
 
 Module::Tensors read_inputs(const ModulePipeline& pipeline, const char* const* names,
-                            nxd_tensor_t* const* inputs, size_t count, const Outcome& room = {}) {
-  return pipeline.read_inputs([&] {
-    room.rethrow();
-    const std::vector<std::string> read = read_names(names, count, "names");
-    return pipeline.by_name(read, unwrap_tensors(inputs, count, "inputs"));
-  });
+                            nxd_tensor_t* const* inputs, size_t count,
+                            const Outcome* room = nullptr) {
+  const auto read = [&] {
+    if (room) room->rethrow();
+    const std::vector<std::string> known = read_names(names, count, "names");
+    return pipeline.by_name(known, unwrap_tensors(inputs, count, "inputs"));
+  };
+  return pipeline.read_inputs(read, /*training=*/!room);
 }
 
 }  // namespace
@@ -283,7 +287,7 @@ nxd_status_t nxd_pp_run_eval(nxd_pp_t* pp, nxd_tensor_t* const* inputs, size_t n
     if (out_loss) *out_loss = 0;
     const Outcome room = room_for(outputs, num_outputs);
     const std::shared_ptr<ModulePipeline> self = hold(pp);
-    const auto given = read_inputs(*self, inputs, num_inputs, room);
+    const auto given = read_inputs(*self, inputs, num_inputs, &room);
     const auto result = self->run_eval(given, num_outputs);
     if (num_outputs > 0) wrap_all(result.outputs, outputs);
     if (out_loss) *out_loss = result.loss;
@@ -308,7 +312,7 @@ nxd_status_t nxd_pp_run_eval_named(nxd_pp_t* pp, const char* const* names,
     if (out_loss) *out_loss = 0;
     const Outcome room = room_for(outputs, num_outputs);
     const std::shared_ptr<ModulePipeline> self = hold(pp);
-    const auto given = read_inputs(*self, names, inputs, num_inputs, room);
+    const auto given = read_inputs(*self, names, inputs, num_inputs, &room);
     const auto result = self->run_eval(given, num_outputs);
     if (num_outputs > 0) wrap_all(result.outputs, outputs);
     if (out_loss) *out_loss = result.loss;

@@ -1,5 +1,5 @@
-// After a step of a module's ddp that was rejected: gradients from elsewhere, backward
-// passes on all ranks or on some, over those there are or after these were forgotten.
+// After a step of a module's ddp that was rejected, or that never came: gradients from elsewhere,
+// backward passes on all ranks or on some, over those there are or after these were forgotten.
 #include "capi/ddp_support.h"
 
 #include "support/check.h"
@@ -54,14 +54,28 @@ std::vector<std::vector<double>> values_to_be(nxd_context_t* ctx, const Training
 }
 
 // How a program goes on. Other ranks than the one that is named leave their gradients alone.
-enum class Way { kAnew, kOnTop, kOnTopOfOne, kForgottenOnOne, kSet, kSetOnOne, kAsTheyAre };
+enum class Way {
+  kAnew,
+  kTwiceOnOne,
+  kOnTop,
+  kOnTopOfOne,
+  kForgottenOnOne,
+  kSet,
+  kSetOnOne,
+  kAsTheyAre
+};
 
 void go_on(Way way, const Training& training, int rank) {
-  const Holder& model = training.model;
-  if (way == Way::kAnew || way == Way::kForgottenOnOne) training.zero_grad();
-  const bool passes = way == Way::kAnew || way == Way::kOnTop ||
-                      (rank == 0 && (way == Way::kOnTopOfOne || way == Way::kForgottenOnOne));
-  if (passes) NXD_TEST_OK(backward(model.loss({2.0 + rank, 4.0 + rank})));
+  const auto pass = [&] { NXD_TEST_OK(backward(training.model.loss({2.0 + rank, 4.0 + rank}))); };
+  const bool forgets = way == Way::kAnew || way == Way::kTwiceOnOne || way == Way::kForgottenOnOne;
+  if (forgets) training.zero_grad();
+  if (way == Way::kTwiceOnOne && rank == 0) {
+    pass();
+    training.zero_grad();
+  }
+  const bool is_on_all = way == Way::kAnew || way == Way::kTwiceOnOne || way == Way::kOnTop;
+  const bool is_on_one = way == Way::kOnTopOfOne || way == Way::kForgottenOnOne;
+  if (is_on_all || (is_on_one && rank == 0)) pass();
   if (way == Way::kSet || (way == Way::kSetOnOne && rank == 1)) training.set_gradients(8.0 + rank);
 }
 
@@ -95,8 +109,9 @@ void new_steps(void**) {
           2,
           [](nxd_context_t* ctx, int rank, int, void* user_data) {
             const auto& given = *static_cast<const nxd_ddp_options_t*>(user_data);
-            for (const Way way : {Way::kAnew, Way::kOnTop, Way::kOnTopOfOne, Way::kForgottenOnOne,
-                                  Way::kSet, Way::kSetOnOne, Way::kAsTheyAre}) {
+            for (const Way way :
+                 {Way::kAnew, Way::kTwiceOnOne, Way::kOnTop, Way::kOnTopOfOne, Way::kForgottenOnOne,
+                  Way::kSet, Way::kSetOnOne, Way::kAsTheyAre}) {
               check_way(ctx, rank, given, way);
             }
           },
@@ -105,9 +120,46 @@ void new_steps(void**) {
   }
 }
 
+nxd_status_t fail_on_demand(nxd_parameter_t*, void* user_data) {
+  return *static_cast<const bool*>(user_data) ? NXD_ERROR_USER : NXD_OK;
+}
+
+// Passes that end with other gradients on one rank than on the other: by a hook that fails there,
+// or by a loss that leaves some out. Without an end of the step, the next pass begins another.
+void passes_without_an_end(void**) {
+  for (const bool by_hook : {false, true}) {
+    on_copies(
+        2,
+        [](nxd_context_t* ctx, int rank, int, void* user_data) {
+          const bool by_hook = *static_cast<const bool*>(user_data);
+          bool fails = false;
+          const Holder model(ctx, {{8}, {8}, {8}}, NXD_DTYPE_F64);
+          NXD_TEST_OK(
+              nxd_parameter_set_grad_hook(model.parameters[0], fail_on_demand, &fails, nullptr));
+          const Ddp ddp = model.ddp();
+          for (int step = 0; step < 3; ++step) {
+            fails = by_hook && rank == 1;
+            const double others = !by_hook && rank == 1 ? 0 : 4;
+            NXD_TEST_CHECK(backward(model.loss({others, others, 2})) ==
+                           (fails ? NXD_ERROR_USER : NXD_OK));
+            fails = false;
+            NXD_TEST_OK(nxd_module_zero_grad(model.module.get()));
+            NXD_TEST_OK(backward(model.loss({1.0 + rank, 3.0 + rank, 5.0 + rank})));
+            finish(ddp);
+            for (size_t i = 0; i < 3; ++i) {
+              NXD_TEST_CHECK(model.grad(i) == 3 + 4 * static_cast<double>(i));
+            }
+            NXD_TEST_OK(nxd_module_zero_grad(model.module.get()));
+          }
+          NXD_TEST_OK(nxd_parameter_set_grad_hook(model.parameters[0], nullptr, nullptr, nullptr));
+        },
+        &by_hook, 10000);
+  }
+}
+
 }  // namespace
 
 int main() {
-  const CMUnitTest tests[] = {cmocka_unit_test(new_steps)};
+  const CMUnitTest tests[] = {cmocka_unit_test(new_steps), cmocka_unit_test(passes_without_an_end)};
   return cmocka_run_group_tests(tests, nullptr, nullptr);
 }

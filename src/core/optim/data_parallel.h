@@ -45,6 +45,16 @@ class DataParallel {
   void set_holds(bool holds) { holds_ = holds; }
   uint64_t buffer_bytes() const;
 
+  // A pipeline's training run begins, whose last microbatch completes the step's gradients, or is
+  // rejected before that. Copies' runs take the same calls of the group, wherever one fails. False:
+  // reject_run() has nothing to do, for this run reduces none, or it is rejected in a step that
+  // another has reduced.
+  virtual bool begin_run(bool /*is_rejected*/) noexcept { return false; }
+  // It has ended well on this rank.
+  virtual void end_run() noexcept {}
+  // It has not: copies that reduce gradients are told as the step ends, or another run begins.
+  virtual void reject_run(const char* /*why*/) noexcept {}
+
   // See nxd_ddp_mark_ready, _mark_unused, _rebind, _mark_reloaded, _set_placements and _set_shards:
   // INVALID_STATE unless parameters are a caller's buffers.
   virtual void mark_ready(size_t index);

@@ -174,6 +174,7 @@ Proposal proposal_of(ParameterSource& source, GradientReducer* reducer,
   proposal.reject(NXD_ERROR_INVALID_STATE, source.why_reduced_elsewhere());
   proposal.reject(NXD_ERROR_INVALID_STATE, source.why_other_layout());
   proposal.reject(NXD_ERROR_INVALID_STATE, update.why_partial);
+  if (reducer) proposal.reject(NXD_ERROR_INVALID_STATE, reducer->why_lost());
   if (plan.max_norm > 0) proposal.reject(NXD_ERROR_UNSUPPORTED, source.why_no_clipping());
   Hash used;
   proposal.attempt([&] {

@@ -18,6 +18,7 @@
 #include <algorithm>
 #include <cstring>
 #include <map>
+#include <new>
 #include <utility>
 #include <vector>
 
@@ -155,7 +156,8 @@ void GradientReducer::reset() noexcept {
     unmarked_[bucket] = plan_.buckets()[bucket].items.size();
   }
   next_ = 0;
-  kept_open_ = begun_anew_ = false;
+  kept_open_ = begun_anew_ = passed_ = false;
+  lost_.clear();
 }
 
 // It follows from their values, and from where they lie.
@@ -222,6 +224,41 @@ void GradientReducer::abandon() noexcept {
   reset();
 }
 
+// Does not wait in between: a peer may be elsewhere, and come to all of them at once.
+void GradientReducer::reject_rest() noexcept {
+  try {
+    const Call call =
+        Call::named(options_.scatter ? "reduce_scatter" : "all_reduce").rejected_for(lost_);
+    for (; next_ < unmarked_.size(); ++next_) {
+      flights_.push_back({next_, nullptr, nullptr});
+      flights_.back().work = group_->start(call, Work::Bound::kFromWait);
+    }
+  } catch (...) {
+    // Without a thread for them there is only the group's end to tell the peers.
+    if (!flights_.empty() && !flights_.back().work) flights_.pop_back();
+    group_->abort();
+    next_ = unmarked_.size();
+  }
+}
+
+void GradientReducer::lose(const char* why) noexcept {
+  unfinished_ = true;
+  if (kept_open_) return begin_anew();
+  if (!options_.overlap || alone() || !lost_.empty()) return;
+  try {
+    lost_ = text("the gradients of this step are lost: ", why);
+  } catch (const std::bad_alloc&) {
+    lost_ = "no memory";  // which needs none
+  }
+}
+
+void GradientReducer::drop(const char* why) noexcept {
+  lose(why);
+  if (kept_open_) return;
+  if (!lost_.empty()) reject_rest();
+  abandon();
+}
+
 template <class Function>
 void GradientReducer::or_reset(Function&& function) {
   try {
@@ -240,6 +277,7 @@ void GradientReducer::mark_unused(size_t parameter) { mark(parameter, false); }
 void GradientReducer::mark(size_t parameter, bool used) {
   check_argument(parameter < marked_.size(), "index: expected less than ", marked_.size(),
                  " parameters, got ", parameter);
+  if (!lost_.empty()) drop("another step begins");
   if (is_over()) begin_anew();
   check_state(!marked_[parameter], "parameter ", source_->info(parameter).name,
               ": its gradient was marked in this step already");
@@ -254,7 +292,7 @@ void GradientReducer::mark(size_t parameter, bool used) {
 }
 
 bool GradientReducer::uses(size_t parameter) const {
-  if (is_over()) return false;
+  if (kept_open_ && !begun_anew_) return false;
   const int bucket = plan_.bucket_of(parameter);
   return marked_[parameter] || (bucket >= 0 && static_cast<size_t>(bucket) < next_);
 }
@@ -263,8 +301,11 @@ bool GradientReducer::under_way() const {
   return next_ > 0 || std::find(marked_.begin(), marked_.end(), 1) != marked_.end();
 }
 
+// Buckets with a place of their own may end as late as in wait(): a peer that has rejected one does
+// not end a pass that is good here.
 void GradientReducer::start_full_buckets() {
-  while (!flights_.empty() && flights_.front().work->is_done()) land_first();
+  const bool may_land = !options_.bucket_views;
+  while (may_land && !flights_.empty() && flights_.front().work->is_done()) land_first();
   while (next_ < unmarked_.size() && unmarked_[next_] == 0) {
     // Rather than to wait here for a staging bucket, this one starts at a later mark.
     if (!options_.bucket_views && !is_direct(next_) && free_staging_.empty()) return;
@@ -277,6 +318,7 @@ void GradientReducer::start_all_buckets() {
 }
 
 void GradientReducer::start_rest() {
+  if (!lost_.empty()) return reject_rest();
   if (is_over() && hash_of_gradients() != left_gradients_) begin_anew();
   if (!options_.overlap || alone() || kept_open_) return;
   or_reset([&] { start_all_buckets(); });

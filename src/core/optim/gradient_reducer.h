@@ -3,6 +3,7 @@
 #include <cstdint>
 #include <deque>
 #include <memory>
+#include <string>
 #include <vector>
 
 #include "core/comm/exchanged_buffer.h"
@@ -49,7 +50,7 @@ class GradientReducer {
   void mark_ready(size_t parameter);
   // The parameter took no part on this rank: zeros.
   void mark_unused(size_t parameter);
-  // In this step: whatever comes after a call that was rejected begins another.
+  // In this step: after a call that was rejected, or a loss, whatever comes begins another.
   bool is_marked(size_t parameter) const { return marked_[parameter] != 0 && !is_over(); }
   // This step's reduction has read the parameter's gradient, or may read or write it from now on.
   // Its owner may move any other.
@@ -75,6 +76,20 @@ class GradientReducer {
   // Ends a step that is not to be completed: starts the buckets whose parameters are all marked, so
   // that ranks with the same marks have started the same ones, waits for these and forgets marks.
   void abandon() noexcept;
+  // The step is lost on this rank, which may have started other buckets than its peers: it stays as
+  // it is until its end, which fails on all ranks, or until another begins. Nothing is lost without
+  // overlap, and of a step that was kept open only marks.
+  void lose(const char* why) noexcept;
+  // The same as another begins: rejects the buckets that have not started, so that ranks with other
+  // marks are at the same place among the group's collectives, and ends the step.
+  void drop(const char* why) noexcept;
+  // "" unless it is lost.
+  const std::string& why_lost() const { return lost_; }
+
+  // A pass over all parameters has ended well, and no other is to come before the step's end.
+  void set_passed() { passed_ = true; }
+  bool passed() const { return passed_; }
+  bool kept_open() const { return kept_open_; }
 
   // Completes the reduction of this step. Gives for each parameter whether it took part on any rank
   // of the data and tensor groups; those that did have gradients on every rank afterwards.
@@ -104,8 +119,9 @@ class GradientReducer {
     std::shared_ptr<Work> work;
   };
 
-  // The marks are those of a step that was kept open, and this rank has begun no other since.
-  bool is_over() const { return kept_open_ && !begun_anew_; }
+  // The marks are those of a step that was kept open, or is lost, and this rank has begun no other
+  // since.
+  bool is_over() const { return (kept_open_ && !begun_anew_) || !lost_.empty(); }
   bool alone() const { return !group_ || group_->size() == 1; }
   size_t bytes_of(size_t bucket, int64_t elements) const;
   // The one gradient of such a bucket is reduced where it lies.
@@ -118,6 +134,7 @@ class GradientReducer {
   void make_missing_gradients();
   void start_full_buckets();
   void start_all_buckets();
+  void reject_rest() noexcept;
   void start(size_t bucket);
   void fill(size_t bucket, char* data);
   Call call_for(size_t bucket, char* data) const;
@@ -147,6 +164,8 @@ class GradientReducer {
   bool kept_open_ = false;       // by a call that was rejected
   bool begun_anew_ = false;      // since then
   uint64_t left_gradients_ = 0;  // their hash then
+  bool passed_ = false;
+  std::string lost_;
   std::deque<Flight> flights_;
 };
 

@@ -25,6 +25,8 @@ class Pipeline {
   // the run. reduce: over data-parallel ranks. A rank whose run fails takes part in the sharing all
   // the same, so that it fails on the others too.
   double run(bool training, const std::function<double()>& own_loss, nxd_reduce_t reduce);
+  // INVALID_STATE while a run goes on.
+  void check_idle() const { runner_.check_idle(); }
   // Has the ranks of the pipeline agree on a run before it begins: those of one that trains would
   // take the messages of another run for its own. Where they do not, reject_loss() comes next.
   // Gives what agree() does.

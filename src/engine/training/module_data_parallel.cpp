@@ -303,12 +303,15 @@ void ModuleDataParallel::on_gradient(size_t index) {
   if (is_recorded(parameters_->parameter(index).tensor())) {
     return parameters_->record_gradient(index);
   }
+  // Before the gradient comes into the bucket, which reductions of a lost step may be writing to.
+  const char* const kAnother = "another backward pass begins, and this step has no end";
+  if (!reducer_->why_lost().empty()) reducer_->drop(kAnother);
   // Gradients were forgotten: this is another step, and the one before has no end.
   const bool is_marked = reducer_->is_marked(index);
   const bool forgotten = is_marked && !parameters_->is_in_bucket(index);
   // Without overlap nothing is reduced before the end of a step: passes add up until then.
   if (forgotten || (is_marked && reducer_->options().overlap)) {
-    reducer_->abandon();
+    reducer_->drop(kAnother);
     check_state(forgotten, "parameter ", parameters_->info(index).name,
                 ": a second backward pass of one step, after its gradient went to be reduced; "
                 "nxd_ddp_set_sync(0) for all microbatches of a step but the last, and "
@@ -316,6 +319,35 @@ void ModuleDataParallel::on_gradient(size_t index) {
   }
   parameters_->take_gradient(index);
   if (sync() && !reducer_->is_marked(index)) reducer_->mark_ready(index);
+}
+
+bool ModuleDataParallel::reduces_in_passes() const {
+  return sync() && reducer_->options().overlap && values_may_move(*parameters_);
+}
+
+bool ModuleDataParallel::begin_run(bool is_rejected) noexcept {
+  if (!reduces_in_passes()) return false;
+  bool marked = false, kept = false;
+  for (size_t i = 0; i < parameters_->size(); ++i) {
+    if (!reducer_->is_marked(i)) continue;
+    marked = true;
+    kept = kept || parameters_->parameter(i).gradient().defined();
+  }
+  const bool lost = !reducer_->why_lost().empty(), passed = reducer_->passed();
+  // The step may go on with what it has, or the first gradient tells that there is one already.
+  const bool is_done = kept || (passed && !marked) || reducer_->kept_open();
+  if (is_rejected && is_done && !lost) return false;
+  const bool is_next = lost || (!kept && (marked || passed));
+  if (is_next) reducer_->drop("another run begins, and this step has no end");
+  return true;
+}
+
+void ModuleDataParallel::end_run() noexcept {
+  if (reduces_in_passes()) reducer_->set_passed();
+}
+
+void ModuleDataParallel::reject_run(const char* why) noexcept {
+  if (reduces_in_passes()) reducer_->lose(why);
 }
 
 void ModuleDataParallel::release() noexcept {

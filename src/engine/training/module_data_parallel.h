@@ -71,10 +71,15 @@ class ModuleDataParallel : public DataParallel {
   // Gives the tree its own gradients and values back.
   ~ModuleDataParallel() override;
 
+  bool begin_run(bool is_rejected) noexcept override;
+  void end_run() noexcept override;
+  void reject_run(const char* why) noexcept override;
+
  private:
   void move_values();
   void set_hooks();
   void on_gradient(size_t index);
+  bool reduces_in_passes() const;
   void release() noexcept;
 
   std::shared_ptr<BucketedParameters> parameters_;

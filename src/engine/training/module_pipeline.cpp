@@ -356,19 +356,20 @@ void ModulePipeline::prepare(const Module::Tensors& inputs, bool training) {
   const bool fits = signature == traced_;
   add_sizes(proposal, inputs, training, fits);
   bool alike = true;
-  agree_on_run([&] { alike = pipeline_->agree_on_run(proposal).front(); });
+  agree_on_run([&] { alike = pipeline_->agree_on_run(proposal).front(); }, training);
   if (fits && alike) return;
-  agree_on_run([&] { share_trainable(); });
+  agree_on_run([&] { share_trainable(); }, training);
   // Where some ranks fail, others have the new stages already: whatever comes next is traced anew.
   traced_.reset();
-  agree_on_run([&] {
+  const auto take_shapes = [&] {
     pipeline_->agree_on_run(Proposal(context()->rank()).attempt([&] {
       const auto graph = trace_for(inputs, signature);
       stages_->reshape(graph, partition_at(*graph, options_.cuts), loss_of(*graph));
       keep_texts(*graph);
     }));
     pipeline_->reshape();
-  });
+  };
+  agree_on_run(take_shapes, training);
   traced_ = std::move(signature);
 }
 
@@ -383,11 +384,14 @@ void ModulePipeline::check_parameters() const {
 }
 
 // A run that all ranks of this pipeline reject. Other data-parallel copies count tokens first, then
-// they wait for the loss.
-void ModulePipeline::agree_on_run(const std::function<void()>& agreement) const {
+// they wait for the loss, and for the reductions of gradients.
+void ModulePipeline::agree_on_run(const std::function<void()>& agreement, bool training) const {
+  pipeline_->check_idle();  // a run that goes on is not to hear of another that a callback asks for
   try {
     agreement();
-  } catch (...) {
+  } catch (const std::exception& e) {
+    const auto ddp = training ? stages_->ddp() : nullptr;
+    const bool reduces = ddp && ddp->begin_run(/*is_rejected=*/true);
     if (options_.by_tokens) {
       const Outcome why = Outcome::from_current_exception(context()->rank());
       try {
@@ -397,6 +401,7 @@ void ModulePipeline::agree_on_run(const std::function<void()>& agreement) const 
       }
     }
     pipeline_->reject_loss("another copy of the pipeline rejected the run");
+    if (reduces) ddp->reject_run(e.what());
     throw;
   }
 }
@@ -433,8 +438,28 @@ std::vector<double> ModulePipeline::loss_weights(const Module::Tensors& inputs) 
   return nxd::loss_weights(*data_, each, options_.ignore_index, !options_.labels_shifted);
 }
 
+double ModulePipeline::run_stages(bool training) {
+  const auto run = [&] {
+    return pipeline_->run(
+        training, [this] { return stages_->loss(); },
+        options_.by_tokens ? NXD_REDUCE_SUM : NXD_REDUCE_AVG);
+  };
+  if (!training) return run();
+  double loss = 0;
+  try {
+    loss = run();
+  } catch (const std::exception& e) {
+    stages_->shared().reject_end(e.what());
+    throw;
+  }
+  stages_->shared().end_run(stages_->has_valid_tokens());
+  return loss;
+}
+
 double ModulePipeline::run_batch(const Module::Tensors& inputs, bool training, size_t n_outputs) {
   prepare(inputs, training);
+  const auto ddp = training ? stages_->ddp() : nullptr;
+  if (ddp) ddp->begin_run(/*is_rejected=*/false);
   try {
     // Ranks meet in what was recorded before, such as the sums of shared gradients: one that began
     // its run would wait for a message of a rank that waits for it there.
@@ -448,28 +473,27 @@ double ModulePipeline::run_batch(const Module::Tensors& inputs, bool training, s
   }
   double loss = 0;
   try {
-    loss = pipeline_->run(
-        training, [this] { return stages_->loss(); },
-        options_.by_tokens ? NXD_REDUCE_SUM : NXD_REDUCE_AVG);
+    loss = run_stages(training);
   } catch (const std::exception& e) {
-    if (training) stages_->shared().reject_end(e.what());
+    if (ddp) ddp->reject_run(e.what());
     throw;
   }
   if (!training) return loss;
-  stages_->shared().end_run(stages_->has_valid_tokens());
+  if (ddp) ddp->end_run();
   // Another run of the step goes on with random bits of its own.
   Context& random = *context();
   random.set_step(random.step(), random.microbatch() + options_.shape.microbatches);
   return loss;
 }
 
-Module::Tensors ModulePipeline::read_inputs(const std::function<Module::Tensors()>& read) const {
+Module::Tensors ModulePipeline::read_inputs(const std::function<Module::Tensors()>& read,
+                                            bool training) const {
   Module::Tensors inputs;
   Proposal proposal(context()->rank());
   proposal.attempt([&] { inputs = read(); });
   if (!proposal.own().good()) {
     add_sizes(proposal, inputs, false, false);  // the other ranks compare sizes now
-    agree_on_run([&] { pipeline_->agree_on_run(proposal); });
+    agree_on_run([&] { pipeline_->agree_on_run(proposal); }, training);
   }
   return inputs;
 }

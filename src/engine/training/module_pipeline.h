@@ -57,7 +57,7 @@ class ModulePipeline {
 
   // The inputs of a run, read by a function. Where it fails, all ranks of the pipeline do, as if
   // this one were in the run.
-  Module::Tensors read_inputs(const std::function<Module::Tensors()>& read) const;
+  Module::Tensors read_inputs(const std::function<Module::Tensors()>& read, bool training) const;
   // Inputs in the forward's order, by their names; one that none names is left out.
   Module::Tensors by_name(const std::vector<std::string>& names,
                           const Module::Tensors& given) const;
@@ -108,7 +108,8 @@ class ModulePipeline {
   void prepare(const Module::Tensors& inputs, bool training);
   void check_parameters() const;
   void add_sizes(Proposal& proposal, const Module::Tensors& inputs, bool training, bool fits) const;
-  void agree_on_run(const std::function<void()>& agreement) const;
+  void agree_on_run(const std::function<void()>& agreement, bool training) const;
+  double run_stages(bool training);
   double run_batch(const Module::Tensors& inputs, bool training, size_t n_outputs);
   std::vector<double> loss_weights(const Module::Tensors& inputs) const;
   at::Tensor joined_output(size_t index) const;

@@ -40,6 +40,7 @@ class ModuleStages : public PipelineStages {
   // Instead: the next run fails as it begins.
   void fail_run(std::exception_ptr failure) { failure_ = std::move(failure); }
   void set_ddp(std::weak_ptr<DataParallel> ddp) { ddp_ = std::move(ddp); }
+  std::shared_ptr<DataParallel> ddp() const { return ddp_.lock(); }
 
   // Results of the last run on the rank with the last stage: each microbatch's loss, 0 where the
   // model gives none; and, without training, the root's outputs.
