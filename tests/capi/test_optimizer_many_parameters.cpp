@@ -1,5 +1,5 @@
-// The state of thousands of parameters is loaded without a comparison of every name with every
-// other.
+// The state of very many parameters is saved without a look at all of them for each, and loaded
+// without a comparison of every name with every other.
 #include <memory>
 #include <sstream>
 #include <string>
@@ -64,13 +64,13 @@ class ManyParameters {
   Optimizer optimizer_;
 };
 
-void a_state_of_many_parameters_is_loaded(void**) {
+void a_state_of_many_parameters_is_saved_and_loaded(void**) {
   static const TempDir directory;
   nxd_test_run_ranks(
       1, 1,
       [](nxd_context_t* ctx, int, int, void*) {
         const std::string path = directory.path() + "/state";
-        ManyParameters before(ctx, 8000), after(ctx, 8000);
+        ManyParameters before(ctx, 50000), after(ctx, 50000);
         NXD_TEST_OK(nxd_optimizer_step(before.optimizer(), nullptr, nullptr));
         NXD_TEST_OK(nxd_optimizer_save(before.optimizer(), path.c_str()));
         NXD_TEST_OK(nxd_optimizer_load(after.optimizer(), path.c_str()));
@@ -84,7 +84,7 @@ void a_state_of_many_parameters_is_loaded(void**) {
 
 int main() {
   const CMUnitTest tests[] = {
-      cmocka_unit_test(a_state_of_many_parameters_is_loaded),
+      cmocka_unit_test(a_state_of_many_parameters_is_saved_and_loaded),
   };
   return cmocka_run_group_tests(tests, nullptr, nullptr);
 }

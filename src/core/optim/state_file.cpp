@@ -91,8 +91,9 @@ Block local_state(const StateView& view, size_t parameter, size_t index) {
   ProcessGroup* const data = view.sharded ? view.groups.data.get() : nullptr;
   Block local;
   take_for_call(data, "all_reduce", [&] { local = zeros(info.count(), element); });
-  for (const Span& span : view.spans()) {
-    if (span.parameter != parameter || span.updates == 0) continue;
+  for (const size_t place : view.spans_of[parameter]) {
+    const Span& span = view.spans()[place];
+    if (span.updates == 0) continue;
     const Block& block = index < view.states.size() ? span.states[index] : span.master;
     std::memcpy(static_cast<char*>(local.get()) + static_cast<size_t>(span.begin) * element,
                 block.get(), static_cast<size_t>(span.count) * element);
@@ -258,12 +259,15 @@ StateView::StateView(const ParameterSource& source, const OptimizerState& own,
     : parameters(infos_of(source)),
       groups(source.groups()),
       state(&own),
+      spans_of(parameters.size()),
       kind(rule.kind()),
       states(rule.states()),
       has_masters(nxd::has_masters(rule)),
       settings(of_groups),
       updates(of_updates),
-      sharded(is_sharded) {}
+      sharded(is_sharded) {
+  for (size_t s = 0; s < spans().size(); ++s) spans_of[spans()[s].parameter].push_back(s);
+}
 
 std::vector<CheckpointFile> write_state_shares(const std::string& path, const StateView& view) {
   const std::vector<int64_t> counts = count_updates(view);

@@ -27,6 +27,7 @@ struct StateView {
   std::vector<ParameterInfo> parameters;
   OptimizerGroups groups;
   const OptimizerState* state;
+  std::vector<std::vector<size_t>> spans_of;  // each parameter, by their places in spans()
   std::string kind;
   std::vector<std::string> states;  // of every parameter
   bool has_masters;                 // beside them, for those of BF16
