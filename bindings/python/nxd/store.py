@@ -76,11 +76,20 @@ class Store(Handle):
             if size[0] > len(room):
                 room = ffi.new("char[]", size[0])
             elif status != errors.Timeout.status or time.monotonic() >= end:
-                raise errors.failure(status)
+                raise _of_whole_wait(errors.failure(status), left, timeout_ms)
 
     def add(self, key: str, amount: int) -> int:
         """Adds to an integer that starts at 0, atomically, and gives the new value."""
         return get("int64_t*", core.nxd_store_add, self.pointer, c_text(key), whole(amount))
+
+
+def _of_whole_wait(error: BaseException, left: int, timeout_ms: int) -> BaseException:
+    """The library's Timeout names the last slice of the wait."""
+    last = f"was not set within {left} ms"
+    if not isinstance(error, errors.Timeout) or not error.message.endswith(last):
+        return error
+    return errors.Timeout(f"{error.message[:-len(last)]}was not set within {timeout_ms} ms",
+                          error.info)
 
 
 @callback("nxd_store_callbacks_t.set")

@@ -44,7 +44,7 @@ class Stores(unittest.TestCase):
         self.assertEqual(store.get("long"), b"x" * 10000)
         self.assertEqual([store.add("n", 2), store.add("n", 3)], [2, 5])
         begin = time.monotonic()
-        with self.assertRaises(nxd.Timeout):
+        with self.assertRaisesRegex(nxd.Timeout, 'key "absent" was not set within 250 ms'):
             store.get("absent", timeout_ms=250)
         self.assertGreater(time.monotonic() - begin, 0.2)
 
