@@ -73,8 +73,16 @@ anew.
 """
 mark_modified!(t::Tensor) = check(nxd_tensor_mark_modified(t))
 
-Base.show(io::IO, t::Tensor) =
-    isopen(t) ? print(io, "Tensor{", eltype(t), "}", size(t)) : print(io, "Tensor(closed)")
+function Base.show(io::IO, t::Tensor)
+    isopen(t) || return print(io, "Tensor(closed)")
+    type = try
+        eltype(t)
+    catch e # complex or quantized elements, which operators alone take and give
+        e isa NXDError && e.status === :unsupported || rethrow()
+        "other"
+    end
+    print(io, "Tensor{", type, "}", size(t))
+end
 
 # ---- the tensor's memory as an array
 

@@ -17,6 +17,7 @@
     left_out = op("native_layer_norm_backward"; grad_out = y, input = y, normalized_shape = (2,), mean = rows,
                   rstd = rows, weight = nothing, bias = nothing, output_mask = (true, false, false))
     @test Array(left_out[1]) == [-0.5 -18.5; -0.5 -26.5] && left_out[2:3] == (nothing, nothing)
+    @test string(row) == "Tensor{Float64}(2, 1)" && string(op("complex", row, row)) == "Tensor{other}(2, 1)"
     o = Operator("aten::add"; overload = "Tensor")
     @test startswith(NXD.schema(o), "aten::add.Tensor(")
     o[:self], o[:other], o[:alpha] = Tensor([1.0]), Tensor([2.0]), 3
