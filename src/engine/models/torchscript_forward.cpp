@@ -139,6 +139,10 @@ void run_gradients_of_code(jit::Stack& stack) {
   run_of_thread->keep_failure_of([&] { give_gradients(stack); });
 }
 
+void run_backward_of_code(jit::Stack& stack) {
+  run_of_thread->keep_failure_of([&] { accumulate_gradients(stack); });
+}
+
 at::Tensor tensor_or_none(const c10::IValue& value) {
   return value.isNone() ? at::Tensor() : value.toTensor();
 }
@@ -553,7 +557,7 @@ TorchscriptForward::TorchscriptForward(const jit::Module& script) {
     make_host_tensors(*graph);
     check_reads_as_lists(*graph);
     make_gradients_dense(*graph);
-    compute_gradients_here(*graph, &run_gradients_of_code);
+    compute_gradients_here(*graph, &run_gradients_of_code, &run_backward_of_code);
   }
   find_modes();
   code_ = jit::Code(graph_, "forward");

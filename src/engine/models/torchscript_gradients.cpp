@@ -1,11 +1,12 @@
 #include "engine/models/torchscript_gradients.h"
 
 #include <torch/csrc/autograd/autograd.h>
+#include <torch/csrc/autograd/variable.h>
 
-#include <algorithm>
 #include <utility>
 #include <vector>
 
+#include "engine/autograd/caller_engine.h"
 #include "engine/autograd/gradients.h"
 #include "engine/device/device_tensor.h"
 #include "engine/models/torchscript_nodes.h"
@@ -26,6 +27,20 @@ struct GradientCall {
   bool allow_unused = false;
 };
 
+// One of each of so many outputs; undefined where the code gives none.
+Tensors output_gradients(const c10::IValue& given, size_t outputs) {
+  Tensors grads(outputs);
+  if (given.isNone()) return grads;
+  if (given.isTensor()) return {given.toTensor()};
+  const auto list = given.toListRef();
+  check_argument(list.size() == outputs, "grad: expected a gradient of each of ", outputs,
+                 " outputs, got ", list.size());
+  for (size_t i = 0; i < list.size(); ++i) {
+    if (list[i].isTensor()) grads[i] = list[i].toTensor();
+  }
+  return grads;
+}
+
 GradientCall popped(jit::Stack& stack) {
   GradientCall call;
   call.allow_unused = jit::pop(stack).toBool();
@@ -35,19 +50,22 @@ GradientCall popped(jit::Stack& stack) {
   const c10::IValue grads = jit::pop(stack);
   call.inputs = jit::pop(stack).toTensorVector();
   call.outputs = jit::pop(stack).toTensorVector();
-  call.grads.resize(call.outputs.size());
-  if (grads.isNone()) return call;
-  const auto given = grads.toListRef();
-  check_argument(given.size() == call.outputs.size(), "grad: expected a gradient of each of ",
-                 call.outputs.size(), " outputs, got ", given.size());
-  for (size_t i = 0; i < given.size(); ++i) {
-    if (given[i].isTensor()) call.grads[i] = given[i].toTensor();
-  }
+  call.grads = output_gradients(grads, call.outputs.size());
   return call;
 }
 
+// True if the pass of these outputs computes on the recorded device, also where they have left it.
+bool computed_on_device(const Tensors& outputs) {
+  torch::autograd::edge_list roots;
+  for (const at::Tensor& output : outputs) {
+    if (is_recorded(output)) return true;
+    if (output.requires_grad()) roots.push_back(torch::autograd::impl::gradient_edge(output));
+  }
+  return leads_to_device(roots);
+}
+
 Tensors gradients_of(const GradientCall& call) {
-  if (std::none_of(call.outputs.begin(), call.outputs.end(), is_recorded)) {
+  if (!computed_on_device(call.outputs)) {
     return torch::autograd::grad(call.outputs, call.inputs, call.grads, call.retain_graph,
                                  call.create_graph, call.allow_unused);
   }
@@ -70,14 +88,46 @@ void give_gradients(jit::Stack& stack) {
   jit::push(stack, std::move(out));
 }
 
-void compute_gradients_here(jit::Graph& graph, void (*give)(jit::Stack&)) {
-  static const c10::Symbol kind = known_to_interpreter(
+void accumulate_gradients(jit::Stack& stack) {
+  const bool create_graph = jit::pop(stack).toBool();
+  const c10::IValue retain_graph = jit::pop(stack), given = jit::pop(stack);
+  const c10::IValue of = jit::pop(stack);
+  const Tensors outputs = of.isTensor() ? Tensors{of.toTensor()} : of.toTensorVector();
+  const Tensors grads = output_gradients(given, outputs.size());
+  const bool retain = retain_graph.isNone() ? create_graph : retain_graph.toBool();
+  if (!computed_on_device(outputs)) {
+    return torch::autograd::backward(outputs, grads, retain, create_graph);
+  }
+  if (create_graph) {
+    fail(NXD_ERROR_UNSUPPORTED,
+         "backward: create_graph: expected False on the recorded device, where "
+         "torch.autograd.grad gives gradients that can be differentiated again");
+  }
+  run_backward(outputs, grads, retain);
+}
+
+void compute_gradients_here(jit::Graph& graph, void (*give)(jit::Stack&),
+                            void (*accumulate)(jit::Stack&)) {
+  static const c10::Symbol grad = known_to_interpreter(
       "nxd::grad",
       "(Tensor[] outputs, Tensor[] inputs, Tensor?[]? grad_outputs, bool? retain_graph, "
       "bool create_graph, bool allow_unused) -> Tensor?[]",
       give);
+  static const c10::Symbol backward = known_to_interpreter(
+      "nxd::backward",
+      "(Tensor output, Tensor? grad_output, bool? retain_graph, bool create_graph) -> ()",
+      accumulate);
+  static const c10::Symbol backward_of_all = known_to_interpreter(
+      "nxd::backward_of_all",
+      "(Tensor[] outputs, Tensor?[]? grad_outputs, bool? retain_graph, bool create_graph) -> ()",
+      accumulate);
   for (jit::Node* node : nodes_of(graph, c10::Symbol::fromQualString("aten::grad"))) {
-    replace_node(*node, kind, node->inputs());
+    replace_node(*node, grad, node->inputs());
+  }
+  for (jit::Node* node : nodes_of(graph, c10::Symbol::fromQualString("aten::backward"))) {
+    const bool of_all = node->input(0)->type()->kind() == c10::TypeKind::ListType;
+    graph.create(of_all ? backward_of_all : backward, node->inputs(), 0)->insertBefore(node);
+    node->destroy();
   }
 }
 

@@ -276,6 +276,53 @@ void gradients_of_gradients(void**) {
   });
 }
 
+// The code accumulates gradients itself, in its own tensors and in the model's parameters: of
+// tensors on the device, and of one that has left it.
+void backward_in_the_code(void**) {
+  jit::Module made("__torch__.Accumulates");
+  made.register_module("first", linear("First", 6, 8, at::kFloat));
+  made.define(R"(
+    def forward(self, x: Tensor, again: bool) -> Tensor:
+      z = torch.requires_grad_(torch.detach(x * 2.0), True)
+      torch.sum(torch.tanh(self.first.forward(z))).backward(None, None, again)
+      torch.sin(z).backward(torch.ones_like(x))
+      torch.autograd.backward([torch.sum(z * z), torch.sum(torch.sin(z))])
+      weights: List[Optional[Tensor]] = [torch.ones_like(x), None]
+      torch.autograd.backward([torch.sinh(z), torch.sum(z)], weights)
+      torch.sum(torch.cos(z)).cpu().backward()
+      by_code = torch.autograd.grad([torch.sum(torch.exp(z)).cpu()], [z])[0]
+      grad = z.grad
+      assert grad is not None and by_code is not None
+      return torch.mean(self.first.forward(x)) + torch.sum(grad) + torch.sum(by_code)
+  )");
+  const File file(made);
+  on_ranks<int>(Layout{1}, 3, [&](nxd_context_t* ctx) {
+    std::vector<double> losses;
+    std::vector<Named> gradients;
+    for (const nxd_device_t device : {NXD_DEVICE_CPU, NXD_DEVICE_XLA}) {
+      const Module model = load(ctx, file.path);
+      NXD_TEST_OK(nxd_move_model_to_device(model.get(), device));
+      const Tensor x = batch(1, device);
+      nxd_tensor_t *inputs[] = {x.get(), nullptr}, *out = nullptr;
+      for (const bool again : {true, false}) {
+        NXD_TEST_OK(nxd_tensor_from_data(&again, 1, nullptr, 0, NXD_DTYPE_BOOL, &inputs[1]));
+        const Tensor flag(inputs[1]);
+        if (again && device == NXD_DEVICE_CPU) continue;
+        const nxd_status_t status = nxd_module_forward(model.get(), inputs, 2, &out, 1);
+        if (again) NXD_TEST_REFUSED(status, NXD_ERROR_UNSUPPORTED, "backward: create_graph");
+        if (!again && !NXD_TEST_OK(status)) return 0;
+      }
+      const Tensor loss(out);
+      NXD_TEST_OK(nxd_backward(&out, nullptr, 1, 0));
+      losses.push_back(item(out));
+      gradients.push_back(whole_gradients(model.get()));
+    }
+    check_loss("accumulated", losses[1], losses[0], 1e-5);
+    check_named("gradients", gradients[1], gradients[0], 1e-5);
+    return 0;
+  });
+}
+
 // A batch norm that counts nothing, called by both of two stages.
 jit::Module norm_of_two_stages() {
   jit::Module made("__torch__.Shared"), norm("__torch__.Norm");
@@ -324,8 +371,11 @@ void statistics_of_two_stages(void**) {
 int main() {
   if (const int skipped = nxd_test_set_pjrt_plugin()) return skipped;
   if (!getenv("NXD_XLA_BACKEND")) setenv("NXD_XLA_BACKEND", "replay", 1);
-  const CMUnitTest tests[] = {cmocka_unit_test(as_on_the_cpu), cmocka_unit_test(there_and_back),
-                              cmocka_unit_test(evaluated), cmocka_unit_test(gradients_of_gradients),
+  const CMUnitTest tests[] = {cmocka_unit_test(as_on_the_cpu),
+                              cmocka_unit_test(there_and_back),
+                              cmocka_unit_test(evaluated),
+                              cmocka_unit_test(gradients_of_gradients),
+                              cmocka_unit_test(backward_in_the_code),
                               cmocka_unit_test(statistics_of_two_stages)};
   return cmocka_run_group_tests(tests, nullptr, nullptr);
 }
