@@ -1,6 +1,6 @@
-// One rank whose memory is bounded (nxd_memory_set_cap) pads a model: at whatever point its memory
-// ends, all ranks fail alike and at once, the model is as it was, and all go on. The bound is a
-// process's, so ranks are processes here: the program starts itself.
+// One rank whose memory is bounded (nxd_memory_set_cap) pads a model, and makes and runs a pipeline:
+// at whatever point its memory ends, all ranks fail alike and at once, the model is as it was, and
+// all go on. The bound is a process's, so ranks are processes here: the program starts itself.
 #include <unistd.h>
 
 #include <cstdio>
@@ -68,14 +68,57 @@ void pad(nxd_context_t* ctx, bool lacks) {
   NXD_TEST_CHECK(whole_parameters(root.get()) == values);
 }
 
+Tensor ids(int64_t rows, int64_t columns) {
+  std::vector<int64_t> data;
+  for (int64_t i = 0; i < rows * columns; ++i) data.push_back((i * i * 11 + i * 37) % 61);
+  return make_i64(data, {rows, columns});
+}
+
+// Messages over Gloo lie in buffers of the pool, whatever their size.
+void pipeline(nxd_context_t* ctx, bool lacks) {
+  const char* const config =
+      R"({"model_type": "llama", "hidden_size": 32, "num_hidden_layers": 2, "vocab_size": 64,
+          "num_attention_heads": 4, "num_key_value_heads": 2, "intermediate_size": 48,
+          "max_position_embeddings": 32, "tie_word_embeddings": false})";
+  const Module model = create_model(ctx, config, {});
+  const Tensor small = ids(4, 16), large = ids(8, 32);
+  nxd_pp_options_t options = NXD_PP_OPTIONS_INIT;
+  options.num_microbatches = 2;
+  options.broadcast_and_average_loss = 1;
+  nxd_pp_t* pp = nullptr;
+  nxd_tensor_t* inputs[] = {small.get(), small.get()};
+  const int refused = with_more_and_more(world_of(ctx), lacks, 1024, [&] {
+    return nxd_pp_create(model.get(), inputs, 2, &options, &pp);
+  });
+  NXD_TEST_CHECK(refused >= 2);
+  if (!pp) return;
+  double loss = NAN, again = NAN;
+  NXD_TEST_OK(nxd_pp_run_train(pp, inputs, 2, &loss));
+  inputs[0] = inputs[1] = large.get();
+  const int failures = with_more_and_more(world_of(ctx), lacks, 8192,
+                                          [&] { return nxd_pp_run_train(pp, inputs, 2, &loss); });
+  NXD_TEST_CHECK(failures >= 2);
+  NXD_TEST_OK(nxd_pp_run_train(pp, inputs, 2, &again));
+  NXD_TEST_CHECK(loss == again);
+  nxd_pp_destroy(pp);
+}
+
+int rank_of(nxd_context_t* ctx) {
+  int32_t rank = -1;
+  NXD_TEST_OK(nxd_context_get_rank(ctx, &rank));
+  return rank;
+}
+
 struct Part {
   const char* name;
   void (*run)(nxd_context_t* ctx, bool lacks);
-  int ranks, tensor;
+  int ranks, tensor = 1, pipeline = 1;
+  nxd_transport_t transport = NXD_TRANSPORT_AUTO;
 };
 
 constexpr Part kParts[] = {
     {"pad", pad, 2, 2},
+    {"pipeline", pipeline, 2, 1, 2, NXD_TRANSPORT_GLOO},
 };
 
 int child(const char* text) {
@@ -86,13 +129,13 @@ int child(const char* text) {
     if (std::strcmp(part.name, name) != 0) continue;
     nxd_context_options_t options = NXD_CONTEXT_OPTIONS_INIT;
     options.timeout_ms = kTimeoutMs;
+    options.transport = part.transport;
     nxd_context_t* ctx = nullptr;
     if (!NXD_TEST_OK(nxd_context_create(&options, &ctx))) return 249;
     nxd_parallel_options_t layout = NXD_PARALLEL_OPTIONS_INIT;
     layout.tensor_parallel_size = part.tensor;
-    int32_t rank = 0;
-    NXD_TEST_OK(nxd_context_get_rank(ctx, &rank));
-    if (NXD_TEST_OK(nxd_init_model_parallel(ctx, &layout))) part.run(ctx, rank == lacking);
+    layout.pipeline_parallel_size = part.pipeline;
+    if (NXD_TEST_OK(nxd_init_model_parallel(ctx, &layout))) part.run(ctx, rank_of(ctx) == lacking);
     nxd_context_destroy(ctx);
   }
   return nxd_test_failures() == 0 ? 0 : 1;

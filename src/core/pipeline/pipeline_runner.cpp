@@ -6,6 +6,7 @@
 #include <tuple>
 #include <utility>
 
+#include "core/agree/agree.h"
 #include "core/base/dtype.h"
 #include "core/comm/net/deadline.h"
 #include "core/comm/process_group.h"
@@ -110,11 +111,22 @@ void PipelineRunner::Impl::bind() {
   pool.clear();
   inputs = own.inputs;
   outputs = own.outputs;
-  training.emplace(*schedule, rank, inputs, outputs);
-  for (const P2pPlan::Need& need : training->most_incoming()) {
-    pool.reserve(need.bytes, need.count);
+  Proposal proposal(context->rank());
+  proposal.attempt([&] {
+    training.emplace(*schedule, rank, inputs, outputs);
+    for (const P2pPlan::Need& need : training->most_incoming()) {
+      pool.reserve(need.bytes, need.count);
+    }
+    if (!alone() && !outgoing.back()) make_streams();
+  });
+  try {
+    agree({group.get()}, proposal);
+  } catch (...) {
+    // Where a rank has no memory for the new shapes, none has them.
+    training.reset();
+    pool.clear();
+    throw;
   }
-  if (!alone() && !incoming[0]) make_streams();
 }
 
 void PipelineRunner::Impl::make_streams() {
