@@ -1,6 +1,7 @@
-// One rank whose memory is bounded (nxd_memory_set_cap) pads a model, and makes and runs a pipeline:
-// at whatever point its memory ends, all ranks fail alike and at once, the model is as it was, and
-// all go on. The bound is a process's, so ranks are processes here: the program starts itself.
+// One rank whose memory is bounded (nxd_memory_set_cap) pads a model, makes and runs a pipeline,
+// and ends a step: at whatever point its memory ends, all ranks fail alike and at once, the model
+// is as it was, and all go on. The bound is a process's, so ranks are processes here: the program
+// starts itself.
 #include <unistd.h>
 
 #include <cstdio>
@@ -8,6 +9,7 @@
 #include <string>
 #include <vector>
 
+#include "core/base/half.h"
 #include "support/memory_cap.h"
 #include "support/model_support.h"
 
@@ -103,10 +105,88 @@ void pipeline(nxd_context_t* ctx, bool lacks) {
   nxd_pp_destroy(pp);
 }
 
+// Norms whose gradients tensor-parallel ranks have parts of.
+struct Norms {
+  Norms(nxd_context_t* ctx, nxd_dtype_t dtype, nxd_device_t device = NXD_DEVICE_CPU) {
+    nxd_norm_options_t options = NXD_NORM_OPTIONS_INIT;
+    options.sequence_parallel = 1;
+    options.dtype = dtype;
+    options.device = device;
+    std::vector<Module> layers;
+    for (int i = 0; i < 3; ++i) {
+      nxd_module_t* layer = nullptr;
+      NXD_TEST_OK(nxd_layer_create_rms_norm(ctx, kFeatures, &options, &layer));
+      layers.emplace_back(layer);
+    }
+    root = sequential(ctx, layers);
+  }
+  void set_gradients(int rank) const {
+    each([&](nxd_tensor_t* tensor) {
+      nxd_dtype_t dtype = NXD_DTYPE_INVALID;
+      nxd_device_t device = NXD_DEVICE_INVALID;
+      NXD_TEST_OK(nxd_tensor_get_device(tensor, &device));
+      NXD_TEST_OK(nxd_tensor_get_dtype(tensor, &dtype));
+      std::vector<float> wide;
+      std::vector<uint16_t> narrow;  // all of them are numbers of BF16, too
+      for (int64_t i = 0; i < kFeatures; ++i) {
+        wide.push_back(0.25F * static_cast<float>((i + 3 * rank) % 7) - 0.5F);
+        narrow.push_back(nxd::f32_to_bf16(wide.back()));
+      }
+      const bool is_wide = dtype == NXD_DTYPE_F32;
+      const void* const data = is_wide ? static_cast<const void*>(wide.data()) : narrow.data();
+      nxd_tensor_t *host = nullptr, *grad = nullptr;
+      NXD_TEST_OK(
+          nxd_tensor_from_data(data, kFeatures * (is_wide ? 4 : 2), &kFeatures, 1, dtype, &host));
+      NXD_TEST_OK(nxd_tensor_to_device(host, device, &grad));
+      NXD_TEST_OK(nxd_tensor_set_grad(tensor, grad));
+      for (nxd_tensor_t* made : {host, grad}) nxd_tensor_destroy(made);
+    });
+  }
+  std::vector<double> values_of() const {
+    std::vector<double> out;
+    each([&](nxd_tensor_t* tensor) {
+      for (const double value : values(tensor)) out.push_back(value);
+    });
+    return out;
+  }
+  std::vector<double> gradients_of() const {
+    std::vector<double> out;
+    each([&](nxd_tensor_t* tensor) {
+      nxd_tensor_t* grad = nullptr;
+      NXD_TEST_OK(nxd_tensor_share_grad(tensor, &grad));
+      for (const double value : values(Tensor(grad).get())) out.push_back(value);
+    });
+    return out;
+  }
+  template <class Visit>
+  void each(Visit&& visit) const {
+    for_each_parameter(root.get(), [&](nxd_parameter_t* parameter, const std::string&) {
+      nxd_tensor_t* tensor = nullptr;
+      if (NXD_TEST_OK(nxd_parameter_get_tensor(parameter, &tensor))) visit(tensor);
+    });
+  }
+
+  static constexpr int64_t kFeatures = 96;
+  Module root;
+};
+
 int rank_of(nxd_context_t* ctx) {
   int32_t rank = -1;
   NXD_TEST_OK(nxd_context_get_rank(ctx, &rank));
   return rank;
+}
+
+void finish(nxd_context_t* ctx, bool lacks) {
+  const Norms norms(ctx, NXD_DTYPE_F32), undisturbed(ctx, NXD_DTYPE_F32);
+  for (const Norms* of : {&norms, &undisturbed}) of->set_gradients(rank_of(ctx));
+  double norm = NAN, expected = NAN;
+  const int failures = with_more_and_more(world_of(ctx), lacks, 256, [&] {
+    return nxd_finish_grads(norms.root.get(), nullptr, &norm);
+  });
+  NXD_TEST_CHECK(failures >= 1);
+  NXD_TEST_OK(nxd_finish_grads(undisturbed.root.get(), nullptr, &expected));
+  NXD_TEST_CHECK(norm == expected);
+  NXD_TEST_CHECK(norms.gradients_of() == undisturbed.gradients_of());
 }
 
 struct Part {
@@ -119,6 +199,7 @@ struct Part {
 constexpr Part kParts[] = {
     {"pad", pad, 2, 2},
     {"pipeline", pipeline, 2, 1, 2, NXD_TRANSPORT_GLOO},
+    {"finish", finish, 4, 2},
 };
 
 int child(const char* text) {

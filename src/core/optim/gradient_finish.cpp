@@ -47,10 +47,10 @@ std::string rejection_of(const FinishOptions& options) {
   return "";
 }
 
-// True where ranks have agreed on nothing but that the options are bad.
+// True where ranks have agreed on nothing but that the options are bad, or that one lacks memory.
 bool is_rejection(nxd_status_t status) {
   return status == NXD_ERROR_INVALID_ARGUMENT || status == NXD_ERROR_UNSUPPORTED ||
-         status == NXD_ERROR_ABI_MISMATCH;
+         status == NXD_ERROR_ABI_MISMATCH || status == NXD_ERROR_OUT_OF_MEMORY;
 }
 
 // A span of gradient elements that this rank has to finish.
@@ -179,6 +179,7 @@ Proposal proposal_of(ParameterSource& source, GradientReducer* reducer,
   Hash used;
   proposal.attempt([&] {
     for (const char has : used_map_of(source, reducer)) used.add(has ? uint64_t{1} : uint64_t{2});
+    if (reducer) reducer->reserve();
   });
   proposal.same("scale", plan.scale).same("max_norm", plan.max_norm);
   proposal.same("norm_type", std::isinf(plan.norm_type) ? -1.0 : plan.norm_type);

@@ -44,10 +44,11 @@ struct UpdatePlan {
 
 // INVALID_ARGUMENT, on all ranks of the groups, unless all have the same options and as many
 // parameters; ABI_MISMATCH for a struct that cannot be read. UNSUPPORTED if the norm that clipping
-// needs is not known. After these three the step may be finished with other options; other failures
-// end it. The same unless all ranks reduce alike over data-parallel ones, and those of a stage have
-// the same parameters and the same plan. reducer: the one that has begun to reduce the gradients;
-// null for none. Gives true if all ranks of the stage have the same gradients.
+// needs is not known; OUT_OF_MEMORY if a rank lacks memory for the reduction. After these four the
+// step may be finished by another call; other failures end it. The same unless all ranks reduce
+// alike over data-parallel ones, and those of a stage have the same parameters and the same plan.
+// reducer: the one that has begun to reduce the gradients; null for none. Gives true if all ranks
+// of the stage have the same gradients.
 bool agree_on_finish(ParameterSource& source, GradientReducer* reducer,
                      const FinishOptions& options, const GradientReducer::Options& reduction,
                      const UpdatePlan& update = {});

@@ -140,6 +140,23 @@ uint64_t GradientReducer::buffer_bytes() const {
   return bytes;
 }
 
+void GradientReducer::reserve() {
+  const bool comes_late = !options_.overlap && !options_.bucket_views;
+  if (!comes_late || alone() || !staging_.empty()) return;
+  try {
+    make_buffers();
+  } catch (...) {
+    let_go_of_staging();  // some of it would pass for all
+    throw;
+  }
+}
+
+// With overlap it was taken for good.
+void GradientReducer::let_go_of_staging() noexcept {
+  free_staging_.clear();
+  if (!options_.overlap) staging_.clear();
+}
+
 // Ends works, and forgets marks. Buffers are the caller's again afterwards: works that have not
 // begun are cancelled, the last first, so that none begins meanwhile.
 void GradientReducer::reset() noexcept {
@@ -147,8 +164,7 @@ void GradientReducer::reset() noexcept {
     flights_.back().work->release();
     flights_.pop_back();
   }
-  free_staging_.clear();
-  if (!options_.overlap) staging_.clear();
+  let_go_of_staging();
   for (const ExchangedBuffer& buffer : staging_) free_staging_.push_back(buffer.data());
   std::fill(marked_.begin(), marked_.end(), char{0});
   std::fill(unused_.begin(), unused_.end(), char{0});
@@ -180,6 +196,7 @@ uint64_t GradientReducer::hash_of_gradients() {
 void GradientReducer::keep_open() noexcept {
   try {
     while (!flights_.empty()) land_first();
+    if (!options_.overlap) let_go_of_staging();
     left_gradients_ = hash_of_gradients();
     kept_open_ = true;
     begun_anew_ = false;
@@ -342,7 +359,7 @@ const std::vector<char>& GradientReducer::wait(bool same_used_map) {
       const bool is_reduced = !alone() && !plan_.buckets().empty();
       take_for_call(is_reduced ? group_.get() : nullptr, "reduction of gradients", [&] {
         make_missing_gradients();
-        if (is_reduced) make_buffers();
+        if (is_reduced) reserve();
       });
     }
     start_all_buckets();

@@ -61,6 +61,9 @@ class GradientReducer {
   // Starts the buckets that have not started, so that all ranks are at the same place among the
   // group's collectives. Before wait(), when there are others to call in between.
   void start_rest();
+  // Takes the memory that wait() needs, as ranks do before they agree on the end of a step. It is
+  // let go when the step ends, or stays open.
+  void reserve();
 
   // After a call that was rejected, on all ranks: what is under way ends, and the step stays open.
   // Another call goes on with its gradients as they are now, which may be reduced. A mark, or a
@@ -127,6 +130,7 @@ class GradientReducer {
   // The one gradient of such a bucket is reduced where it lies.
   bool is_direct(size_t bucket) const;
   void make_buffers();
+  void let_go_of_staging() noexcept;
   uint64_t hash_of_gradients();
   void begin_anew() noexcept;
   void mark(size_t parameter, bool used);

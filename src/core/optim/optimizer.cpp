@@ -165,10 +165,20 @@ GradientReducer& Optimizer::reducer_for(nxd_reduce_t reduce) {
   return *reducer_;
 }
 
-void Optimizer::step(const FinishOptions& options, nxd_step_report_t* report) {
+// A rank that cannot make its reducer rejects the step. In another layout there is none to make.
+FinishOptions Optimizer::with_reducer(const FinishOptions& options) {
+  FinishOptions out = options;
+  const bool is_known = options.reduce == NXD_REDUCE_SUM || options.reduce == NXD_REDUCE_AVG;
+  if (!options.given.good() || !is_known || !source_->why_other_layout().empty()) return out;
+  out.given = Outcome::of(source_->groups().world_rank, [&] { reducer_for(options.reduce); });
+  return out;
+}
+
+void Optimizer::step(const FinishOptions& given, nxd_step_report_t* report) {
   settle();
   check_usable("nxd_optimizer_step");
   StepRecorder* records = recorder();
+  const FinishOptions options = records ? given : with_reducer(given);
   GradientReducer* reducer = records ? nullptr : reducer_.get();
   const UpdatePlan plan{learning_rate(0), updates_, settings_.digest(*rule_), why_partial(),
                         seed_of_copies(records)};

@@ -74,6 +74,7 @@ class Optimizer {
   std::optional<uint64_t> seed_of_copies(const StepRecorder* records) const;  // see UpdatePlan
   GradientReducer::Options reduction_by(nxd_reduce_t reduce) const;
   GradientReducer& reducer_for(nxd_reduce_t reduce);
+  FinishOptions with_reducer(const FinishOptions& options);
   FinishedGradients finish_gradients(const FinishOptions& options, bool same_used_map);
   void update_all(const FinishedGradients& finished);
   void update_span(OptimizerState::Span& span, double factor);
