@@ -1,6 +1,7 @@
-// One rank whose memory is bounded (nxd_memory_set_cap) makes a ddp, saves an optimizer's state and
-// publishes a snapshot of it: at whatever point its memory ends, all ranks fail alike and at once,
-// and all go on. The bound is a process's, so ranks are processes here: the program starts itself.
+// One rank whose memory is bounded (nxd_memory_set_cap) makes a ddp, ends a step, saves an
+// optimizer's state and publishes a snapshot of it: at whatever point its memory ends, all ranks
+// fail alike and at once, and all go on. The bound is a process's, so ranks are processes here: the
+// program starts itself.
 #include <unistd.h>
 
 #include <cstdio>
@@ -51,14 +52,20 @@ struct Trainer {
     ddp.reset(made);
     return status;
   }
-  void make_optimizer() {
+  void make_optimizer(nxd_context_t* ctx, bool lacks) {
     const nxd_placement_t placements[] = {NXD_PLACEMENT_SHARDED, NXD_PLACEMENT_REPLICATED};
     NXD_TEST_OK(nxd_ddp_set_placements(ddp.get(), placements, nullptr, nullptr, 2));
     nxd_optimizer_t* made = nullptr;
     NXD_TEST_OK(nxd_optimizer_create_adamw_ddp(ddp.get(), nullptr, &made));
     optimizer.reset(made);
     model.set_gradients(0, 1);
-    NXD_TEST_OK(nxd_optimizer_step(made, nullptr, nullptr));
+    // The first step takes the states. Another call goes on with the gradients that there are.
+    const std::vector<char> before = model.bytes();
+    NXD_TEST_CHECK(with_more_and_more(world_of(ctx), lacks, kStep, [&] {
+                     const nxd_status_t status = nxd_optimizer_step(made, nullptr, nullptr);
+                     NXD_TEST_CHECK((model.bytes() == before) == (status != NXD_OK));
+                     return status;
+                   }) >= 1);
   }
 
   BufferModel model;
@@ -80,7 +87,7 @@ void train_and_save(nxd_context_t* ctx, const Part& part, const std::string& dir
   const bool is_copy_of_lacking = part.pipeline == 1 && (rank - part.lacking) % part.tensor == 0;
   NXD_TEST_CHECK(!is_copy_of_lacking || refused >= 1);
   if (!trainer.ddp) return;
-  trainer.make_optimizer();
+  trainer.make_optimizer(ctx, lacks);
   nxd_optimizer_t* const optimizer = trainer.optimizer.get();
   const std::string path = directory + "/state";
   NXD_TEST_CHECK(with_more_and_more(world_of(ctx), lacks, kStep, [&] {

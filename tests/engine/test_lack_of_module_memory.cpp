@@ -189,6 +189,57 @@ void finish(nxd_context_t* ctx, bool lacks) {
   NXD_TEST_CHECK(norms.gradients_of() == undisturbed.gradients_of());
 }
 
+// An optimizer, over a ddp where zero_stage is not below 0.
+struct Trainer {
+  Trainer(const Norms& norms, int zero_stage) {
+    nxd_adamw_options_t adamw = NXD_ADAMW_OPTIONS_INIT;
+    adamw.learning_rate = 0.1;  // every value moves, in BF16 too
+    if (zero_stage < 0) {
+      NXD_TEST_OK(nxd_optimizer_create_adamw(norms.root.get(), &adamw, &optimizer));
+      return;
+    }
+    nxd_ddp_options_t options = NXD_DDP_OPTIONS_INIT;
+    options.zero_stage = zero_stage;
+    options.bucket_bytes = 256;
+    NXD_TEST_OK(nxd_ddp_create(norms.root.get(), &options, &ddp));
+    NXD_TEST_OK(nxd_optimizer_create_adamw_ddp(ddp, &adamw, &optimizer));
+  }
+  ~Trainer() {
+    nxd_optimizer_destroy(optimizer);
+    nxd_ddp_destroy(ddp);
+  }
+  Trainer(const Trainer&) = delete;
+  Trainer& operator=(const Trainer&) = delete;
+
+  nxd_ddp_t* ddp = nullptr;
+  nxd_optimizer_t* optimizer = nullptr;
+};
+
+// The step stays open: another call goes on with the gradients that there are. On device XLA memory
+// may also end while the step is recorded.
+template <int zero_stage, nxd_dtype_t dtype, nxd_device_t device = NXD_DEVICE_CPU>
+void step(nxd_context_t* ctx, bool lacks) {
+  const Norms norms(ctx, dtype, device), undisturbed(ctx, dtype, device);
+  const Trainer trainer(norms, zero_stage), beside(undisturbed, zero_stage);
+  for (const Norms* of : {&norms, &undisturbed}) of->set_gradients(rank_of(ctx));
+  const std::vector<double> before = norms.values_of();
+  const int failures = with_more_and_more(world_of(ctx), lacks, 64, [&] {
+    const nxd_status_t status = nxd_optimizer_step(trainer.optimizer, nullptr, nullptr);
+    const std::string message = nxd_last_error();
+    nxd_parameter_state_t state = NXD_PARAMETER_STATE_NONE;
+    NXD_TEST_OK(nxd_optimizer_get_parameter_state(trainer.optimizer, &state, nullptr));
+    NXD_TEST_CHECK(state == (status == NXD_OK ? NXD_PARAMETER_STATE_NEW : NXD_PARAMETER_STATE_OLD));
+    if (device == NXD_DEVICE_CPU) {
+      NXD_TEST_CHECK((norms.values_of() == before) == (status != NXD_OK));
+    }
+    if (status != NXD_OK) nxd_set_last_error(status, message.c_str());
+    return status;
+  });
+  NXD_TEST_CHECK(failures >= 2);
+  NXD_TEST_OK(nxd_optimizer_step(beside.optimizer, nullptr, nullptr));
+  NXD_TEST_CHECK(norms.values_of() == undisturbed.values_of());
+}
+
 struct Part {
   const char* name;
   void (*run)(nxd_context_t* ctx, bool lacks);
@@ -200,6 +251,10 @@ constexpr Part kParts[] = {
     {"pad", pad, 2, 2},
     {"pipeline", pipeline, 2, 1, 2, NXD_TRANSPORT_GLOO},
     {"finish", finish, 4, 2},
+    {"step", step<-1, NXD_DTYPE_F32>, 4, 2},
+    {"step_of_copies", step<0, NXD_DTYPE_BF16>, 2},
+    {"step_of_parts", step<1, NXD_DTYPE_BF16>, 2},
+    {"recorded_step", step<-1, NXD_DTYPE_F32, NXD_DEVICE_XLA>, 1},
 };
 
 int child(const char* text) {

@@ -178,8 +178,10 @@ Proposal proposal_of(ParameterSource& source, GradientReducer* reducer,
   if (plan.max_norm > 0) proposal.reject(NXD_ERROR_UNSUPPORTED, source.why_no_clipping());
   Hash used;
   proposal.attempt([&] {
-    for (const char has : used_map_of(source, reducer)) used.add(has ? uint64_t{1} : uint64_t{2});
+    const std::vector<char> present = used_map_of(source, reducer);
+    for (const char has : present) used.add(has ? uint64_t{1} : uint64_t{2});
     if (reducer) reducer->reserve();
+    if (update.take_memory) update.take_memory(present);
   });
   proposal.same("scale", plan.scale).same("max_norm", plan.max_norm);
   proposal.same("norm_type", std::isinf(plan.norm_type) ? -1.0 : plan.norm_type);

@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <optional>
 #include <string>
 #include <vector>
@@ -40,11 +41,14 @@ struct UpdatePlan {
   std::string why_partial{};
   // By which this rank and its copies each round updates stochastically; none where they do not.
   std::optional<uint64_t> rounding_seed{};
+  // Takes the memory of the update for the parameters that have a gradient here: whatever may be
+  // lacking is to be missed before anything is changed. May be null.
+  std::function<void(const std::vector<char>& used)> take_memory{};
 };
 
 // INVALID_ARGUMENT, on all ranks of the groups, unless all have the same options and as many
 // parameters; ABI_MISMATCH for a struct that cannot be read. UNSUPPORTED if the norm that clipping
-// needs is not known; OUT_OF_MEMORY if a rank lacks memory for the reduction. After these four the
+// needs is not known; OUT_OF_MEMORY if a rank lacks memory for the step. After these four the
 // step may be finished by another call; other failures end it. The same unless all ranks reduce
 // alike over data-parallel ones, and those of a stage have the same parameters and the same plan.
 // reducer: the one that has begun to reduce the gradients; null for none. Gives true if all ranks

@@ -180,8 +180,10 @@ void Optimizer::step(const FinishOptions& given, nxd_step_report_t* report) {
   StepRecorder* records = recorder();
   const FinishOptions options = records ? given : with_reducer(given);
   GradientReducer* reducer = records ? nullptr : reducer_.get();
-  const UpdatePlan plan{learning_rate(0), updates_, settings_.digest(*rule_), why_partial(),
-                        seed_of_copies(records)};
+  const UpdatePlan plan{
+      learning_rate(0),         updates_,
+      settings_.digest(*rule_), why_partial(),
+      seed_of_copies(records),  [&](const auto& used) { take_blocks(used, records); }};
   const GradientReducer::Options reduction = reduction_by(options.reduce);
   const auto agree = [&] { return agree_on_finish(*source_, reducer, options, reduction, plan); };
   if (!plan.why_partial.empty()) agree();
@@ -197,7 +199,6 @@ void Optimizer::step(const FinishOptions& given, nxd_step_report_t* report) {
       done.skipped = !end.finite && options.check_finite;
     }
   } else {
-    if (recorder_) recorder_->forget_states();
     const FinishedGradients finished =
         before_update(outcome_.step, [&] { return finish_gradients(options, same_used_map); });
     done.norm = finished.norm;
@@ -246,11 +247,22 @@ void Optimizer::update() {
   source_->advance_step();
 }
 
+// All memory that an update of these parameters takes; where it is recorded, all but masters, whose
+// values may have to be computed first.
+void Optimizer::take_blocks(const std::vector<char>& present, const StepRecorder* records) {
+  if (!records && recorder_) recorder_->forget_states();
+  if (!records) state_->make_own();
+  for (OptimizerState::Span& span : state_->spans()) {
+    if (!present[span.parameter]) continue;
+    make_blocks(span, records ? nullptr : source_->buffers(span.parameter).value);
+  }
+}
+
 void Optimizer::update_all(const FinishedGradients& finished) {
   const UpdateUnderWay::Scope update(under_way_);
   bool begun = false;
   try {
-    state_->make_own();
+    take_blocks(finished.present, nullptr);
     for (OptimizerState::Span& span : state_->spans()) {
       if (!finished.present[span.parameter]) continue;
       update_span(span, finished.factor);
@@ -266,11 +278,17 @@ void Optimizer::update_parts(const FinishedGradients& finished) {
   const UpdateUnderWay::Scope update(under_way_);
   bool begun = false, in_barrier = false;
   try {
-    state_->make_own();
-    // Peers that pass the barrier may write to this rank's copies even if it does not learn of it.
-    begun = gather_->has_peer_copies();
+    take_blocks(finished.present, nullptr);
     in_barrier = true;
-    gather_->begin();
+    try {
+      gather_->begin();
+    } catch (const Error& error) {
+      // Peers that pass the barrier may write to this rank's copies even if it does not learn of
+      // it. None passes one that is rejected.
+      begun = gather_->has_peer_copies() && error.status() != NXD_ERROR_INVALID_ARGUMENT;
+      throw;
+    }
+    begun = gather_->has_peer_copies();
     in_barrier = false;
     for (OptimizerState::Span& span : state_->spans()) {
       if (!finished.present[span.parameter]) continue;
@@ -380,19 +398,20 @@ Optimizer::SpanUpdate Optimizer::prepare(OptimizerState::Span& span, const StepR
   return out;
 }
 
-// True where its master is to be made of the parameter's value, for the first time or again.
+// True where its master is to be made of the parameter's value, for the first time or again. Until
+// an update has ended well, whoever owns a value may write to it without a word.
 bool Optimizer::copies_value(const OptimizerState::Span& span) const {
   const bool has_master = source_->info(span.parameter).dtype == NXD_DTYPE_BF16 &&
                           rule_->bf16_update() == NXD_BF16_UPDATE_MASTER;
-  return has_master &&
-         (!span.master || seen_versions_[span.parameter] != source_->value_version(span.parameter));
+  return has_master && (!span.master || span.updates == 0 ||
+                        seen_versions_[span.parameter] != source_->value_version(span.parameter));
 }
 
-// The value may be null where it is not copied.
+// The value may be null, which leaves the master as it is.
 void Optimizer::make_blocks(OptimizerState::Span& span, const void* value) {
   const ParameterInfo& info = source_->info(span.parameter);
   OptimizerState::make_states(span, info, rule_->states().size());
-  if (!copies_value(span)) return;
+  if (!value || !copies_value(span)) return;
   if (!span.master) span.master = OptimizerState::make_block(span, info);
   kernels::cast(info.dtype, element(value, span.begin, info.dtype), NXD_DTYPE_F32,
                 span.master.get(), span.count);
@@ -401,7 +420,6 @@ void Optimizer::make_blocks(OptimizerState::Span& span, const void* value) {
 void Optimizer::update_span(OptimizerState::Span& span, double factor) {
   const ParameterInfo& info = source_->info(span.parameter);
   const ParameterBuffers buffers = source_->buffers(span.parameter);
-  make_blocks(span, buffers.value);
   SpanUpdate update = prepare(span, nullptr);
   std::vector<void*> states, peer_copies;
   for (const OptimizerState::Block& state : span.states) states.push_back(state.get());
@@ -447,11 +465,15 @@ void Optimizer::record_step(const FinishOptions& options) {
   bool begun = false;
   try {
     prepare_to_record();
+    for (OptimizerState::Span& span : state_->spans()) {
+      if (!present[span.parameter]) continue;
+      make_blocks(span, copies_value(span) ? recorder_->value(span.parameter) : nullptr);
+    }
     recorder_->finish(options, present, plan);
     for (OptimizerState::Span& span : state_->spans()) {
       if (!present[span.parameter]) continue;
-      begun = true;
       record_span(span);
+      begun = true;
     }
     if (plan) recorder_->gather();
     for (size_t i = 0; i < source_->size(); ++i) {
@@ -479,7 +501,6 @@ void Optimizer::add_rounding(const OptimizerState::Span& span, const RandomSite&
 }
 
 void Optimizer::record_span(OptimizerState::Span& span) {
-  make_blocks(span, copies_value(span) ? recorder_->value(span.parameter) : nullptr);
   const auto prepared = std::make_shared<const SpanUpdate>(prepare(span, recorder_.get()));
   RecordedUpdate update;
   update.parameter = span.parameter;

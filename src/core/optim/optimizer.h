@@ -83,6 +83,7 @@ class Optimizer {
   // Makes states, and a master where value is to be rounded from one.
   bool copies_value(const OptimizerState::Span& span) const;
   void make_blocks(OptimizerState::Span& span, const void* value);
+  void take_blocks(const std::vector<char>& present, const StepRecorder* records);
   // Null unless this step is to be recorded.
   StepRecorder* recorder();
   void prepare_to_record();
