@@ -176,7 +176,10 @@ nxd_status_t nxd_function_apply(nxd_function_t* function, nxd_tensor_t* const* i
   });
 }
 
-void nxd_function_destroy(nxd_function_t* function) { delete function; }
+void nxd_function_destroy(nxd_function_t* function) {
+  const Uncancelled whole_call;
+  delete function;
+}
 
 nxd_status_t nxd_function_call_save(nxd_function_call_t* call, nxd_tensor_t* tensor) {
   return guard([&] { required(call, "call").value.save(unwrap(tensor, "tensor")); });

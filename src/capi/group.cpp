@@ -175,4 +175,7 @@ nxd_status_t nxd_payloads_get(nxd_payloads_t* payloads, int32_t rank, const void
   });
 }
 
-void nxd_payloads_destroy(nxd_payloads_t* payloads) { delete payloads; }
+void nxd_payloads_destroy(nxd_payloads_t* payloads) {
+  const Uncancelled whole_call;
+  delete payloads;
+}

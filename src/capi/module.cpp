@@ -110,7 +110,10 @@ nxd_status_t nxd_module_create_sequential(nxd_context_t* ctx, nxd_module_t* cons
   });
 }
 
-void nxd_module_destroy(nxd_module_t* module) { delete module; }
+void nxd_module_destroy(nxd_module_t* module) {
+  const Uncancelled whole_call;
+  delete module;
+}
 
 nxd_status_t nxd_module_add_child(nxd_module_t* parent, const char* name, nxd_module_t* child) {
   return guard([&] {
@@ -241,7 +244,10 @@ nxd_status_t nxd_tape_backward(nxd_tape_t* tape, nxd_tensor_t* const* grad_outpu
   });
 }
 
-void nxd_tape_destroy(nxd_tape_t* tape) { delete tape; }
+void nxd_tape_destroy(nxd_tape_t* tape) {
+  const Uncancelled whole_call;
+  delete tape;
+}
 
 nxd_status_t nxd_module_get_class_name(nxd_module_t* module, const char** out_name) {
   return guard([&] {
@@ -447,7 +453,10 @@ nxd_status_t nxd_load_report_get_name(nxd_load_report_t* report, nxd_mismatch_t 
   });
 }
 
-void nxd_load_report_destroy(nxd_load_report_t* report) { delete report; }
+void nxd_load_report_destroy(nxd_load_report_t* report) {
+  const Uncancelled whole_call;
+  delete report;
+}
 
 nxd_status_t nxd_module_load_safetensors(nxd_module_t* root, const char* path, int32_t strict,
                                          nxd_load_report_t** out_report) {

@@ -39,7 +39,10 @@ nxd_status_t nxd_op_create(const char* name, const char* overload, nxd_op_t** ou
   });
 }
 
-void nxd_op_destroy(nxd_op_t* op) { delete op; }
+void nxd_op_destroy(nxd_op_t* op) {
+  const Uncancelled whole_call;
+  delete op;
+}
 
 nxd_status_t nxd_op_get_schema(nxd_op_t* op, const char** out_schema) {
   return guard([&] {

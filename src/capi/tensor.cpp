@@ -100,7 +100,10 @@ nxd_status_t nxd_tensor_retain(nxd_tensor_t* tensor, nxd_tensor_t** out_tensor) 
   });
 }
 
-void nxd_tensor_destroy(nxd_tensor_t* tensor) { delete tensor; }
+void nxd_tensor_destroy(nxd_tensor_t* tensor) {
+  const Uncancelled whole_call;
+  delete tensor;
+}
 
 nxd_status_t nxd_tensor_get_ndim(nxd_tensor_t* tensor, int32_t* out_ndim) {
   return guard([&] {

@@ -1,5 +1,6 @@
 /* DLPack in and out: strides, offsets, dtypes, lifetimes, both managed forms. */
 #include <pthread.h>
+#include <sched.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stdatomic.h>
@@ -278,11 +279,47 @@ static void an_export_may_be_deleted_while_the_process_exits(void** state) {
   assert_int_equal(atexit(delete_after_main), 0);
 }
 
+static void delete_with_a_cancellation_point(DLManagedTensor* m) {
+  pthread_testcancel();
+  free(m);
+}
+
+static atomic_int cancelled; /* 1: the thread is to be, 2: it is */
+
+static void* destroy_cancelled(void* unused) {
+  (void)unused;
+  static float data[1];
+  static int64_t shape[] = {1};
+  DLManagedTensor* m = calloc(1, sizeof(*m));
+  m->dl_tensor = (DLTensor){
+      .data = data, .device = {kDLCPU, 0}, .ndim = 1, .dtype = {kDLFloat, 32, 1}, .shape = shape};
+  m->deleter = delete_with_a_cancellation_point;
+  nxd_tensor_t* t = NULL;
+  if (nxd_tensor_from_dlpack(m, &t) != NXD_OK) return NULL;
+  atomic_store(&cancelled, 1);
+  while (atomic_load(&cancelled) != 2) sched_yield();
+  nxd_tensor_destroy(t);
+  return &cancelled;
+}
+
+static void a_cancelled_thread_destroys_first(void** state) {
+  (void)state;
+  pthread_t thread;
+  void* result = NULL;
+  assert_int_equal(pthread_create(&thread, NULL, destroy_cancelled, NULL), 0);
+  while (atomic_load(&cancelled) != 1) sched_yield();
+  assert_int_equal(pthread_cancel(thread), 0);
+  atomic_store(&cancelled, 2);
+  assert_int_equal(pthread_join(thread, &result), 0);
+  assert_ptr_equal(result, &cancelled);
+}
+
 int main(void) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(import_shares_memory_until_the_last_user_is_gone),
       cmocka_unit_test(import_of_no_elements_still_calls_the_deleter),
       cmocka_unit_test(import_takes_no_deleter),
+      cmocka_unit_test(a_cancelled_thread_destroys_first),
       cmocka_unit_test(every_dtype_crosses_both_ways),
       cmocka_unit_test(export_outlives_its_handle_and_dies_on_any_thread),
       cmocka_unit_test(versioned_form_in_and_out),

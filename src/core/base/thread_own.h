@@ -6,6 +6,8 @@
 #include <climits>
 #include <utility>
 
+#include "core/base/uncancelled.h"
+
 namespace nxd {
 
 // A thread's own T, made when the thread first asks for it. T is a type of its user's.
@@ -33,7 +35,10 @@ class ThreadOwn {
     // any of its addresses.
     abi::__cxa_thread_atexit(end, nullptr, &key);
   }
-  static void end(void*) { delete std::exchange(object_, nullptr); }
+  static void end(void*) {
+    const Uncancelled whole_end;  // which may wait for threads
+    delete std::exchange(object_, nullptr);
+  }
 
   struct Key {
     // Where the program has all keys, such an object stays.

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "core/base/buffer_limit.h"
+#include "core/base/uncancelled.h"
 #include "engine/tensor/call_tracer.h"
 #include "engine/tensor/dtype_map.h"
 #include "engine/tensor/host_copy.h"
@@ -201,7 +202,10 @@ struct Export {
   std::vector<int64_t> strides;
   Managed managed;
 
-  static void destroy(Managed* managed) { delete static_cast<Export*>(managed->manager_ctx); }
+  static void destroy(Managed* managed) {
+    const Uncancelled whole_call;
+    delete static_cast<Export*>(managed->manager_ctx);
+  }
 };
 
 template <class Managed>

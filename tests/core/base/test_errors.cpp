@@ -1,17 +1,23 @@
 // How failures come out of the library: statuses that are none, exceptions of callbacks, threads
 // that cannot be made, and threads that are cancelled in the middle of a call.
+#include <omp.h>
 #include <pthread.h>
+#include <sched.h>
 #include <unistd.h>
 
 #include <atomic>
 #include <cstring>
+#include <memory>
 #include <stdexcept>
 #include <system_error>
 #include <utility>
+#include <vector>
 
 #include "capi/handles.h"
 #include "core/base/last_error.h"
+#include "core/base/uncancelled.h"
 #include "core/comm/store/local_store.h"
+#include "core/kernels/elementwise.h"
 
 #include "support/check.h"
 #include "support/ranks.h"
@@ -155,6 +161,42 @@ void a_cancelled_thread_ends_its_call_first(void**) {
   assert_int_equal(nxd_test_failures(), 0);
 }
 
+// The thread ends without a cancellation point of its own: its team is joined behind it.
+std::atomic<int> cancelled{0};  // 1: it is to be, 2: it is
+
+void* compute_cancelled(void*) {
+  omp_set_num_threads(2);
+  std::vector<float> x(1 << 20);
+  cancelled = 1;
+  while (cancelled != 2) sched_yield();
+  nxd::kernels::scale(NXD_DTYPE_F32, 1 << 20, x.data(), 1.0, x.data());
+  return &cancelled;
+}
+
+void a_cancelled_thread_ends_its_team(void**) {
+  pthread_t thread;
+  assert_int_equal(pthread_create(&thread, nullptr, compute_cancelled, nullptr), 0);
+  while (cancelled != 1) usleep(1000);
+  assert_int_equal(pthread_cancel(thread), 0);
+  cancelled = 2;
+  void* result = nullptr;
+  assert_int_equal(pthread_join(thread, &result), 0);
+  assert_ptr_equal(result, &cancelled);
+}
+
+// As calls of two fibers do.
+void holds_end_in_any_order(void**) {
+  int before = -1;
+  auto first = std::make_unique<nxd::Uncancelled>();
+  auto second = std::make_unique<nxd::Uncancelled>();
+  first.reset();
+  pthread_setcancelstate(PTHREAD_CANCEL_DISABLE, &before);
+  assert_int_equal(before, PTHREAD_CANCEL_DISABLE);
+  second.reset();
+  pthread_setcancelstate(PTHREAD_CANCEL_ENABLE, &before);
+  assert_int_equal(before, PTHREAD_CANCEL_ENABLE);
+}
+
 }  // namespace
 
 int main() {
@@ -164,6 +206,8 @@ int main() {
       cmocka_unit_test(callbacks_of_a_store),
       cmocka_unit_test(callback_of_an_interrupt),
       cmocka_unit_test(a_cancelled_thread_ends_its_call_first),
+      cmocka_unit_test(a_cancelled_thread_ends_its_team),
+      cmocka_unit_test(holds_end_in_any_order),
   };
   return cmocka_run_group_tests(tests, nullptr, nullptr);
 }
