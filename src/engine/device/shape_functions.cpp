@@ -13,6 +13,7 @@
 #include <utility>
 
 #include "core/base/error.h"
+#include "engine/device/convolution_sizes.h"
 #include "engine/device/operator_arguments.h"
 
 namespace nxd {
@@ -391,52 +392,9 @@ void nll_loss2d(Stack& stack) {
   give(stack, loss(x, target.sizes(), stack[3].toInt()), made({}, x));
 }
 
-int64_t cyclic(const std::vector<int64_t>& list, size_t index) {
-  return list.size() == 1 ? list[0] : list[index];
-}
-
-// A number for all dimensions of space, or one for each.
-std::vector<int64_t> numbers_of_space(const c10::IValue& given, const char* name, int64_t least,
-                                      const at::Tensor& x) {
-  auto list = given.toIntVector();
-  const int64_t count = static_cast<int64_t>(list.size()), space = x.dim() - 2;
-  check_argument(count == 1 || count == space, "convolution: ", name, ": expected 1 number or ",
-                 space, ", got ", count);
-  for (const int64_t number : list) {
-    check_argument(number >= least, "convolution: ", name, ": expected ", least, " or more, got ",
-                   number);
-  }
-  return list;
-}
-
-// convolution(input, weight, bias, stride, padding, dilation, transposed, output_padding, groups);
-// what _convolution takes behind them says how, not what
 void convolution(Stack& stack) {
-  const at::Tensor x = tensor_at(stack, 0), weight = tensor_at(stack, 1);
-  const bool transposed = stack[6].toBool();
-  const int64_t groups = stack[8].toInt();
-  check_argument(x.dim() == weight.dim() && x.dim() >= 3,
-                 "convolution: expected an input and a weight of as many dimensions, 3 or more, "
-                 "got shapes ",
-                 x.sizes(), " and ", weight.sizes());
-  const auto stride = numbers_of_space(stack[3], "stride", 1, x),
-             padding = numbers_of_space(stack[4], "padding", 0, x),
-             dilation = numbers_of_space(stack[5], "dilation", 1, x),
-             more = numbers_of_space(stack[7], "output_padding", 0, x);
-  check_argument(x.size(1) == (transposed ? weight.size(0) : weight.size(1) * groups),
-                 "convolution: the input's ", x.size(1), " channels do not fit the weight, ",
-                 weight.sizes(), " in ", groups, " groups");
-  std::vector<int64_t> sizes{x.size(0), transposed ? weight.size(1) * groups : weight.size(0)};
-  for (int64_t i = 2; i < x.dim(); ++i) {
-    const auto at = static_cast<size_t>(i - 2);
-    const int64_t kernel = cyclic(dilation, at) * (weight.size(i) - 1) + 1;
-    const int64_t pad = 2 * cyclic(padding, at), step = cyclic(stride, at);
-    sizes.push_back(transposed ? (x.size(i) - 1) * step - pad + kernel + cyclic(more, at)
-                               : (x.size(i) + pad - kernel) / step + 1);
-    check_argument(transposed ? sizes.back() >= 0 : x.size(i) + pad >= kernel,
-                   "convolution: the kernel is larger than the input, ", x.sizes());
-  }
-  give(stack, made(sizes, x));
+  const at::Tensor x = tensor_at(stack, 0);
+  give(stack, made(convolution_sizes(stack), x));
 }
 
 // (self, output_size)
