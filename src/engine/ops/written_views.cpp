@@ -202,6 +202,9 @@ void run_on_views(const c10::OperatorHandle& op, torch::jit::Stack& stack) {
   if (!saves_its_result(op.operator_name().name)) return op.callBoxed(&stack);
   const at::Tensor written = stack[0].toTensor();
   if (!is_recorded(written) || !reads_a_base(written)) return op.callBoxed(&stack);
+  // The operator itself says that it writes to tensors of double precision alone.
+  const bool is_wide = at::toRealValueType(written.scalar_type()) == at::kDouble;
+  if (op.operator_name().name == "aten::float_power_" && !is_wide) return op.callBoxed(&stack);
   // The operator that writes nothing may save its argument for the gradient.
   stack[0] = written.clone();
   without_writes(op).callBoxed(&stack);

@@ -301,6 +301,21 @@ void test_gradients_of_views_that_are_written(void**) {
   assert_int_equal(failures, 0);
 }
 
+void test_float_power_writes_to_doubles_alone(void**) {
+  const Tensor x = at::ones({2, 3}).to(at::Device(at::kXLA, 0)).requires_grad_(true);
+  const Tensor view = (x * 2).t();
+  OpCall power("float_power_", "Scalar");
+  power.set_tensor("self", &view);
+  power.set_double("exponent", 2);
+  std::string message;
+  try {
+    power.run();
+  } catch (const std::exception& error) {
+    message = error.what();
+  }
+  assert_true(message.find("requires dtype Double") != std::string::npos);
+}
+
 int set_up(void**) {
   use_xla_device();
   return 0;
@@ -314,6 +329,7 @@ int main() {
       cmocka_unit_test(test_gradients_that_are_taken_back),
       cmocka_unit_test(test_shapes_changed_in_place),
       cmocka_unit_test(test_gradients_of_views_that_are_written),
+      cmocka_unit_test(test_float_power_writes_to_doubles_alone),
   };
   return cmocka_run_group_tests(tests, set_up, nullptr);
 }
